@@ -1,6 +1,7 @@
-"""A run from its start barrier to its orderly end.
+"""A run from its start barrier to its orderly end, and the upkeep once a second.
 
-Each replica is served by a `ReplicaServer` meanwhile.
+Each replica is served by a `ReplicaServer` meanwhile. The upkeep keeps the claim alive, checks the
+placement of replicas, redraws the live view, and announces the heads of the primary's file.
 """
 
 from __future__ import annotations
@@ -66,8 +67,10 @@ log = logging.getLogger(__name__)
 REFRESH_S = 1.0
 
 ASKED_TOGETHER = 16
+"""Replicas that are asked at a time why they have not come."""
+
 WAITING_NOTICE_S, NEXT_NOTICE_S = 15.0, 60.0
-"""Replicas that are asked about at a time when they have not come."""
+"""Seconds until the first notice of a start that takes long, and between further ones."""
 
 LATE_S = 5.0
 """A primary that ticks later than this was suspended or stopped, or waited for its storage."""

@@ -55,6 +55,8 @@ def rows_of(width: int) -> Numbers:
 
 def texts(values: Sequence[str]) -> NDArray[np.bytes_]:
     """Texts as bytes, such as hashes: an array of as many bytes each as the longest has."""
+    # JSON can spell half of a surrogate pair (\ud800), which UTF-8 refuses: the name in a forged
+    # record must reach the checks instead of ending the report.
     return np.array([value.encode(errors="surrogatepass") for value in values], np.bytes_).reshape(len(values))
 
 
@@ -167,10 +169,12 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
     phases, reports, heard, done = ([bodies[place] for place in kinds[kind]] for kind in FREQUENT)  # type: list[Any], list[Any], list[Any], list[Any]
     at = [heads[kinds[kind]] for kind in FREQUENT]
     codes = {phase: code for code, phase in enumerate(PHASES)}
+    # Whole numbers have no NaN, so a missing one is a number that no record can have.
     trials = np.array([-1 if body.trial is None else body.trial for body in phases], np.int64)
     names = np.array([codes[body.phase] for body in phases], np.int64)
     correct = np.array([UNCLASSIFIED if body.correct is None else body.correct for body in done], np.int64)
     images = ("trial", "epoch", "images_trained", "images_evaluated")
+    # `np.array` would make a table of two dimensions of tuples with equal lengths.
     further = np.empty(len(done), object)
     further[:] = [None if (own := _FURTHER(body)) == _NOTHING else own for body in done]
     hashes = texts([value or "" for body in done for value in (body.evidence, body.weights)])
@@ -214,10 +218,12 @@ class TrialEpochs(Mapping[int, Stamped[EpochCompleted]]):
     def take(self, further: Epochs) -> list[int]:
         """Add epochs whose numbers are new; the rows of `further` that contradict a known one."""
         every = joined([self.rows, further]) if len(self.rows) else further
+        # `np.unique` gives the first row of each number, and known rows are in front: they win.
         numbers, first, known = np.unique(every.column(EPOCH), return_index=True, return_inverse=True)
         if len(numbers) == len(every):
             self.rows = every
             return []
+        # An equal repetition contradicts nothing. Objects are made of these few rows only.
         again = places_of(first[known] != np.arange(len(every)))
         conflicts = [row for row in again if every.body(row) != every.body(int(first[known[row]]))]
         first_new = len(every) - len(further)

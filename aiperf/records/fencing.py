@@ -31,6 +31,8 @@ def reading_order(writer: str) -> tuple[bool, int, str]:
 
 def _start_of(writer: str) -> int:
     number = writer.rpartition("-")[2]
+    # Other users of the directory may make files of any name, and `int` refuses texts of more than
+    # 4,300 digits.
     known = writer.startswith(PRIMARY) and number.isdecimal() and len(number) < 10
     return int(number) if known else 0
 
@@ -69,10 +71,14 @@ class Fences:
             body = record.body
             if type(body) not in _LEARNT:
                 continue
+            # Also of records that do not count: a superseded primary's trials have files under
+            # their numbers.
             if isinstance(body, JobIssued):
                 self.last_trial = max(self.last_trial, body.trial)
             if isinstance(body, JobIssued | RunResumed):
                 self.claim = max(self.claim, body.claim or 0)
+            # Only as the first record of a file: a primary resumes before it does anything else. A
+            # later one is forged, and could cut off work that counts.
             if isinstance(body, RunResumed) and body.until is not None and record.sequence == 0:
                 self._limits.clear()
                 rank = (body.claim or 0, _start_of(record.writer))
@@ -88,6 +94,7 @@ class Fences:
 
     def drops(self, record: Record) -> bool:
         """True if a record does not count."""
+        # A run that was never resumed has no fences, and millions of records.
         return bool(self._successors) and record.sequence > self.limit(record.writer)
 
     def limit(self, writer: str) -> float:
@@ -125,6 +132,7 @@ class Fences:
     def _limit_of_primary(self, writer: str) -> float:
         own = self._successors.get(writer)
         rank = own.rank if own is not None else (0, _start_of(writer))
+        # A file that a successor did not see is not in its cursor: nothing of it counts.
         cuts = (item.until.get(writer, -1) for _, item in self._in_force() if item.rank > rank)
         return min(cuts, default=float("inf"))
 
@@ -145,4 +153,5 @@ def _parsed(until: str) -> dict[str, int]:
     try:
         return parse_cursor(until)
     except RecordDamagedError:
+        # Nothing of earlier primaries counts then: damage never makes more of a run count.
         return {}

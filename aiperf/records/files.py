@@ -95,6 +95,8 @@ class HistoryWriter:
         if self._failure is not None:
             raise self._failure
         monotonic_ms = self.clock.monotonic_ms() if at_monotonic_ms is None else at_monotonic_ms
+        # UTC is read once, when the clock is made, and counted on by the monotonic clock: a step of
+        # NTP in the middle of a run makes no epoch longer or shorter.
         time_ms = self.clock.utc_ms_at(monotonic_ms)
         record = Record(self.name, self._sequence, time_ms, monotonic_ms, body, self._head)
         line = encode_record(record)
@@ -106,6 +108,7 @@ class HistoryWriter:
             self._group_due = True
             self._do(self._write_group)
         self._sequence += 1
+        # Readers split a file into lines before they check the chain, so a link covers no newline.
         self._head = hash_of(line[:-1])
         return record
 
@@ -130,6 +133,8 @@ class HistoryWriter:
     def _write_group(self) -> None:
         """Write all lines that wait, if an earlier call has not written them, after a look."""
         self._group_due = False  # first: a line that comes now is in this group, and in the next call's at the latest
+        # By count, because the event loop may append meanwhile. Both ends of a deque are safe
+        # between threads, and a lock would let the loop wait for the disk.
         lines = [self._group.popleft() for _ in range(len(self._group))]
         self._look()
         if lines:
@@ -171,6 +176,7 @@ class HistoryWriter:
         while not done.is_set():
             if self._failure is not None:
                 raise self._failure
+            # A thread that has failed makes no more calls: the failure is looked for once a second.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await done.wait()
@@ -182,6 +188,7 @@ class HistoryWriter:
         is gone.
         """
         try:
+            # `Thread.join` raises OverflowError for an infinite time.
             if self._thread is not None and not self._thread.drain(min(timeout_s, threading.TIMEOUT_MAX)):
                 raise TimeoutError("the last records are missing")
         except OSError as error:
@@ -249,6 +256,8 @@ class HistoryReader:
         Files come in the order of `reading_order`.
         """
         files = {file for role in self._roles for file in self._paths.history_files(role)}
+        # Primaries first, the last one of them before the others: the fences are then known before
+        # the records that they drop.
         for file in sorted(files, key=lambda file: reading_order(file.stem)):
             position = self._positions.setdefault(file.name, _Position())
             complete = _new_lines(file, position)
@@ -319,9 +328,13 @@ def read_from(file: Path, offset: int = 0) -> bytes:
 
     def read() -> bytes:
         try:
+            # Opened anew at each look. NFS promises fresh content when a file is opened, and not
+            # before (nfs(5), close-to-open consistency).
             with file.open("rb") as stream:
                 stream.seek(offset)
                 return stream.read()
+        # A node may see a new name late: NFS keeps what it knows of a folder for up to a minute
+        # (acdirmax of nfs(5)).
         except FileNotFoundError:
             return b""
 
@@ -331,6 +344,8 @@ def read_from(file: Path, offset: int = 0) -> bytes:
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
+            # The client drops the handle that was refused (ESTALE), so a second attempt looks the
+            # name up again.
             return read()  # who meets a stale handle drops it
 
     return with_patience(read_fresh, file)

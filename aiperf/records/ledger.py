@@ -90,6 +90,7 @@ class Ledger:
     def add(self, records: Iterable[Record]) -> None:
         """Fold records in; a record that was seen before changes nothing."""
         records = tuple(records)
+        # Before anything is folded: a fence in this very batch may drop records of it.
         self.fences.learn(records)
         new: dict[str, list[Record]] = {}
         for record in records:
@@ -128,6 +129,7 @@ class Ledger:
     def _take_progress(self, trial: TrialLedger, own: Numbers) -> None:
         every = np.concatenate([trial.progress, own]) if len(trial.progress) else own
         if self.latest_progress_only:
+            # The last key of `lexsort` is its first criterion.
             every = every[np.lexsort([every[:, column] for column in _FURTHEST])[-1:]]
         trial.progress = every
 
@@ -152,6 +154,7 @@ class Ledger:
             began_ms = self.corrected(trial.writer, trial.started_ms)
             replica = self.replicas.get(trial.begun.replica)
             losses = replica.losses if replica is not None else ()
+            # An earlier loss is of an earlier start of the same replica.
             moments += [loss.time_ms for loss in losses if loss.time_ms >= began_ms]
             # A resumption is the only trace that a primary leaves of its death: its replicas died
             # with it.
@@ -172,6 +175,8 @@ class Ledger:
 
     @staticmethod
     def _ended_by_itself(trial: TrialLedger) -> bool:
+        # An agent that loses its primary stops its trial and records that itself, so an end by
+        # "stopped" does not rule a death out.
         return trial.ended is not None and trial.ended.body.reason != "stopped"
 
     def interrupted(self) -> list[TrialLedger]:
@@ -199,6 +204,7 @@ class Ledger:
         self.replica(body.replica).losses.add(Stamped(record.time_ms, body))
 
     def _run_released(self, body: RunReleased, record: Record) -> None:
+        # By time and not by order of arrival: files are read in any order, and some of them again.
         if self.released is None or record.time_ms > self.released.time_ms:
             self.released = Stamped(record.time_ms, body)
 

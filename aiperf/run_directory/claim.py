@@ -27,6 +27,7 @@ from aiperf.storage.names import has_no_links
 SILENCE_S = 90.0
 """A holder that cannot be seen from here is over if its claim is not touched for this long."""
 
+# A sixth of the silence: a busy file server may delay several touches in a row.
 TOUCH_INTERVAL_S = 15.0
 LOOK_INTERVAL_S = 1.0
 """Seconds between two looks at a claim that is being watched."""
@@ -114,6 +115,8 @@ class Claim:
             now = _last(self._disk, self._folder)
             if now is None or now.number != last.number or now.holder != last.holder:
                 return None
+            # Stamps are compared with each other and never with a clock: those of file servers and
+            # of nodes may be minutes apart. Only this node's monotonic clock measures the silence.
             if now.stamp != last.stamp:
                 raise _held(self._folder, last.holder)
         return False
@@ -121,6 +124,7 @@ class Claim:
     def _publish(self, number: int) -> bool:
         """Publish the claim under a number; False if it is taken."""
         path = _path(self._folder, number)
+        # A name of its own for each attempt, so that none meets what another one has left behind.
         temporary = path.with_name(f".{path.name}.{self._token}.{secrets.token_hex(3)}.tmp")
         data = self._machine.describe(self._token, self._clock.utc_ms(), self.alone).encode()
         self._disk.write(temporary, data)
@@ -139,6 +143,8 @@ class Claim:
             return False  # a primary that starts removes temporary files: try again
         except OSError as error:
             # NFS may report the failure of a link that it has made: its request was sent twice.
+            # A second name of the own file can only be the claim: open(2) recommends this test
+            # (under O_EXCL) for locks on NFS.
             if self._disk.links(temporary) == 2 or self._is_own(path):
                 return True
             if isinstance(error, FileExistsError) or self._disk.read(path) is not None:
@@ -177,6 +183,8 @@ class Claim:
         self._touched_s = now_s
         try:
             last = _last(self._disk, self._folder)
+            # Someone has tidied the folder up. The number is still this primary's, unless another
+            # one is found under it in the second look.
             if last is None or last.number < self.number:
                 self._publish(self.number)
                 last = _last(self._disk, self._folder)

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 BLOCK_BYTES = 1 << 20
 
 
+# A full disk or quota says nothing against the descriptor.
 _OF_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -69,9 +70,15 @@ class AppendedFile:
         self._descriptor = patience.attempt(self._create, path)
 
     def _create(self) -> int:
+        # Before `mkdir`: in a run directory that was moved away it would make a new folder, and the
+        # writer would not notice that its run is elsewhere.
         self._check_root()
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # O_APPEND, because a descriptor with an offset of its own would leave a hole of zeros after
+        # `_cut`. It does not make writers of several nodes safe: NFS only imitates it (open(2)).
+        # Readable, because `_restore` copies the file from this descriptor.
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        # `fsync` of a file does not make its name durable (fsync(2)).
         sync_directory(self.path.parent)
         return descriptor
 
@@ -83,12 +90,17 @@ class AppendedFile:
     def _append(self, data: bytes) -> None:
         try:
             self._cut()
+            # Before the write: one that fails may have written a part.
             self._torn = True
+            # A full disk may show as a short write first (write(2)).
             if os.write(self._descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device (a short write)")
             sync(self._descriptor)
             self._torn = False
         except OSError as error:
+            # After a failed `fsync` Linux may take pages for clean that never reached the disk, so
+            # that the next `fsync` succeeds (PostgreSQL's wiki, Fsync Errors). The bytes are cut
+            # off and written again.
             with contextlib.suppress(OSError):
                 self._cut()
             self._check_root()
@@ -156,6 +168,7 @@ class AppendedFile:
             return True
         if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
             return False
+        # The other file is kept under another name: it may be another program's only copy.
         self.path.replace(self.path.with_name(f"{self.path.name}.{secrets.token_hex(3)}.foreign"))
         self._restore("replaced")
         return True

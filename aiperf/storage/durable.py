@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+# A context variable reaches the writers below without a parameter on the way, and in no other task
+# of the process.
 _volatile = ContextVar("volatile", default=False)
 
 

@@ -30,6 +30,8 @@ def open_log(path: Path) -> BinaryIO:
 
     def open_it() -> BinaryIO:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Appending: after `trim_log` an offset of its own would leave a hole of zeros in front of
+        # the next line.
         return path.open("ab")
 
     patient = PATIENCE.seconds > 0
@@ -55,6 +57,8 @@ def trim_log(path: Path) -> None:
                 return
             end = os.pread(descriptor, MOST_LOG_BYTES // 2, size - MOST_LOG_BYTES // 2)
             kept = end[end.find(b"\n") + 1 :]
+            # In place: children have the file open, and would write on into one that was renamed
+            # away.
             os.ftruncate(descriptor, 0)
             os.write(descriptor, b"(%d bytes of this log were left out)\n%b" % (size - len(kept), kept))
         finally:
@@ -68,6 +72,8 @@ class QuietHandler(logging.Handler):
         super().__init__()
         self._path = path
         self._descriptor: int | None = None
+        # No lock guards these numbers: emitters write only `_refused`, the thread writes only the
+        # others.
         self._dropped = 0
         self._refused = 0
         """Lines for which the queue had no room, and those of them that the log names."""
@@ -95,6 +101,7 @@ class QuietHandler(logging.Handler):
             self._write(text)
             return
         try:
+            # A log must never stop the event loop that writes to it.
             self._lines.put_nowait(text)
         except queue.Full:
             self._refused += 1
@@ -123,6 +130,7 @@ class QuietHandler(logging.Handler):
         """Wait for the lines that a thread has not written yet, up to `LAST_LINES_S`."""
         lines = self._lines
         if lines is not None:
+            # `Queue.join` has no time limit.
             with lines.all_tasks_done:
                 lines.all_tasks_done.wait_for(lambda: lines.unfinished_tasks == 0, LAST_LINES_S)
 

@@ -29,10 +29,12 @@ def publish(path: Path, name: Path) -> None:
     Raises FileExistsError, OSError.
     """
     try:
+        # A link fails if the name is taken; `rename` would replace what is there (rename(2)).
         os.link(path, name)
     except OSError as error:
         if not has_no_links(error):
             raise
+        # Exclusive creation decides who has the name, and the content follows.
         os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         path.replace(name)
         return

@@ -122,6 +122,9 @@ class Patience:
                     if token is None:
                         token = self._begin(what, error)
                 pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt, 10), self.seconds - waited_s)
+                # An event in place of a sleep: `hurry` ends all waits at once. Only pauses count,
+                # so that a slow file server does not use the patience up by its own calls; and a
+                # pause is never 0, so that the loop comes to its end.
                 self._hurried.wait(max(pause_s, 0.001))
                 waited_s += max(pause_s, 0.001)
             raise AssertionError
@@ -134,6 +137,7 @@ class Patience:
         log.warning("storage refuses (%s); trying again for %.0f s", reason, self.seconds)
         with self._lock:
             token = next(self._tokens)
+            # By token: several threads may wait for one file.
             self._waiting[token] = reason
             listener = self._listener
         if listener is not None:

@@ -20,6 +20,7 @@ class Reserve:
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
+                # A sparse file (`ftruncate`) would have no blocks to give back.
                 os.posix_fallocate(descriptor, 0, size_bytes)
             finally:
                 os.close(descriptor)

@@ -51,6 +51,7 @@ class InOrder:
     def __init__(self, loop: asyncio.AbstractEventLoop, failed: Callable[[Exception], object]) -> None:
         self._loop = loop
         self._failed = failed
+        # Both counts belong to the loop: `put` runs in it, and so does `_note`. They need no lock.
         self._given = 0
         self._done = 0
         self._waiting: deque[tuple[int, Action]] = deque()
@@ -93,6 +94,7 @@ class InOrder:
                 action()
             except Exception as error:
                 self._broken = error
+                # Bound as a default: the name `error` ends with this block.
                 self._tell(lambda error=error: self._failed(error))  # type: ignore[misc]
                 return
             self._tell(self._note)

@@ -152,6 +152,7 @@ def _memory(evidence: Evidence) -> Iterator[Finding]:
     for replica in evidence.of_replica:
         facts = evidence.data.system.get(str(replica))
         device = facts.accelerator_memory_bytes if facts is not None else None
+        # system.json describes the last node of a replica only.
         if device is None or len(evidence.data.ledger.replicas[replica].arrivals) > 1:
             continue
         limit = limits.get(replica, 0)
@@ -171,6 +172,8 @@ def _operations(evidence: Evidence) -> Iterator[Finding]:
             if are_slower(every, rows, most, LATENESS_MS):
                 continue
             for piece in together(every.only(rows)):
+                # An epoch's end may be noted late, and the next epoch is then too short in the
+                # records.
                 ops = piece.operations * 1000 / (piece.duration_ms + LATENESS_MS)
                 if ops > most and ops > worst.get(piece.replica, (0.0,))[0]:
                     worst[piece.replica] = ops, piece, most
@@ -193,6 +196,8 @@ def _totals(evidence: Evidence) -> Iterator[Finding]:
         machine = evidence.machines.get(replica)
         if machine is None:
             continue
+        # The quick test uses the lowest peak of all trials. If even that leaves time, so does the
+        # sum over the intervals, which takes long.
         possible = {trial: machine.peak(evidence.bits(trial)) for trial, _ in own.spans}
         if own.total_operations / (PEAK_FACTOR * min(possible.values()) * machine.count) < NEARLY * seconds:
             continue
@@ -216,6 +221,7 @@ def _pace(evidence: Evidence) -> Iterator[Finding]:
 
     for kind, found in paces(evidence.work, kind_of, LATENESS_MS, PACE_REPLICAS):
         medians = {replica: median(values) for replica, values in sorted(found.items())}
+        # A median of medians: neither a slow start of one replica nor a single forger moves it.
         usual = median(medians.values())
         for replica, pace in medians.items():
             if pace > PACE_FACTOR * usual:
@@ -288,6 +294,7 @@ def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterat
         return
     every = [evidence.of_replica[replica] for replica in replicas]
     bits = min(evidence.bits(trial) for own in every for trial, _ in own.spans)
+    # A replica of several nodes does its work on all of them alike, and this is the energy of one.
     operations = sum(own.total_operations for own in every) / data.manifest.config.replica.nodes
     joules = float(used[1] - used[0])
     least = operations / (EFFICIENCY_FACTOR * machine.peak(bits) / machine.device.power_w)

@@ -134,6 +134,8 @@ def timed_epochs(run: RunData, lives: Iterable[Sequence[Span]]) -> Iterator[Time
             train = [span.end_s - span.begin_s for span in own if span.phase == "train"]
             evaluate = [span.end_s - span.begin_s for span in own if span.phase == "evaluate"]
             done = [epoch.body for epoch in run.work.epochs_of(trial)] if known is not None else []
+            # The end of a run or a failure may leave one training phase whose epoch was not
+            # completed. Any other difference means that phases and epochs cannot be paired.
             if known is None or len(evaluate) < len(done) or not len(done) <= len(train) <= len(done) + 1:
                 continue
             chosen = known.started.hyperparameters if known is not None and known.started is not None else {}
@@ -159,6 +161,7 @@ def waits(lives: Iterable[Sequence[Span]]) -> tuple[list[float], list[float]]:
             if span.trial is not None and span.phase in BETWEEN:
                 lost[span.trial] = lost.get(span.trial, 0.0) + span.end_s - span.begin_s
         seconds = [lost[trial] for trial in sorted(lost)]
+        # The first trial is built while nothing trains; each later one during the trial before.
         first += seconds[:1]
         later += seconds[1:-1]  # the end of the run interrupts the last one
     return first, later
@@ -169,12 +172,16 @@ def _step(epochs: Sequence[TimedEpoch]) -> dict[str, float]:
     operations = np.array([epoch.images * epoch.cost.total / epoch.accelerators for epoch in epochs], np.float64)
     steps = np.array([ceil(epoch.images / epoch.batch) for epoch in epochs], np.float64)
     seconds = np.array([epoch.train_s for epoch in epochs], np.float64)
+    # An epoch of ImageNet has some 1e16 operations and 1e4 steps: scaled, both columns of the fit
+    # have comparable sizes.
     scale = operations.max()
     per_scale, per_step = float(seconds.sum() / (operations.sum() / scale)), 0.0
+    # Not plain least squares: a negative time per step or per operation is not a machine's.
     both, error_s = nnls(np.stack([operations / scale, steps], axis=1), seconds)
     if error_s < CLEARLY * np.linalg.norm(seconds - operations / scale * per_scale):
         per_scale, per_step = max(float(both[0]), UNSEEN * float(seconds.min())), float(both[1])
     predicted = operations / scale * per_scale + steps * per_step
+    # Long and short epochs scatter by the same factor, not by the same seconds.
     ratios = np.log(seconds / predicted)
     rate = float(scale / per_scale)
     forward = sum(epoch.evaluated * epoch.cost.forward / epoch.accelerators for epoch in epochs)

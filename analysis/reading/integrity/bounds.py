@@ -77,6 +77,8 @@ def check_order(traces: Traces) -> Iterator[Damage]:
     begins = np.where(resumed, rows[:, EPOCH], 1)
     follows = np.append(0, rows[:-1, EPOCH] + rows[:-1, COMPLETES])
     expected = np.where(is_first, begins, follows)
+    # A position is compared with the furthest one so far, not with its neighbour: after a fall,
+    # every report below the furthest position is a damage, and not the first one alone.
     reached, before = rows[:, EPOCH : EVALUATED + 1], _positions_before(rows, is_first, is_new)
     for row in places_of((rows[:, EPOCH] != expected) | _less(reached, before)):
         if rows[row, EPOCH] != expected[row]:
@@ -98,6 +100,8 @@ def _positions_before(rows: Numbers, is_first: Marks, is_new: Marks) -> Numbers:
     before = np.where(is_new[:, None], start, np.roll(rows[:, EPOCH : EVALUATED + 1], 1, axis=0))
     # A running maximum of positions is one of their ranks, lifted by the part of the file.
     positions, ranks = np.unique(before, axis=0, return_inverse=True)
+    # `np.unique` sorts rows by their columns, so a rank is an order of positions. Each part is
+    # lifted above all ranks of the one before: the maximum begins anew there.
     part = np.cumsum(is_new) * len(rows)
     return np.asarray(positions[np.maximum.accumulate(ranks.reshape(-1) + part) - part], np.int64)
 
@@ -105,6 +109,7 @@ def _positions_before(rows: Numbers, is_first: Marks, is_new: Marks) -> Numbers:
 def _less(one: Numbers, other: Numbers) -> Marks:
     """True where a position is before another, column by column."""
     found = np.zeros(len(one), bool)
+    # From the last criterion to the first: the first column that differs decides.
     for column in (2, 1, 0):
         found = (one[:, column] < other[:, column]) | ((one[:, column] == other[:, column]) & found)
     return found
@@ -297,6 +302,8 @@ def check_predictions(view: RunView, workers: Workers) -> Iterator[Damage]:
             yield index.ended.damage("bounds", f"trial {trial} has a predicted accuracy", "one in warm-up rounds only")
         elif predicts and body.reason != "stopped":
             open_.append(_Prediction(index.ended, _qualities(view, trial)))
+    # All fits at once in NumPy take a fraction of the time. What they leave in doubt is computed by
+    # the program of the search itself, which alone decides.
     open_ = list(_in_doubt(open_, view.max_epochs))
     chunks = [open_[start : start + CHUNK] for start in range(0, len(open_), CHUNK)]
     futures = [workers.submit(_predict_all, [item.qualities for item in chunk], view.max_epochs) for chunk in chunks]

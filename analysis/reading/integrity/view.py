@@ -153,6 +153,7 @@ class Witnessed:
         """Rows of each writer's witnesses, with the numbers of the files that they are in."""
         found: dict[str, list[tuple[int, Numbers]]] = {}
         for number, (_, heard) in enumerate(self.files):
+            # One sort for all writers: a mask for each would look at all rows once per replica.
             names, which = np.unique(heard.writers, return_inverse=True)
             order = np.argsort(which, kind="stable")
             for name, begin, end in blocks_of(which[order].astype(np.int64)):
@@ -279,6 +280,7 @@ class PrimaryRecords:
 
     def wanted(self, writer: str) -> set[int]:
         """The sequence numbers of a writer whose hashes the primary recorded."""
+        # Hashes are kept of these lines only: most lines of a file are reports of progress.
         numbers = self.witnessed.records_of(writer)
         numbers |= {c.body.sequence for c in self.closings_by_writer.get(writer, ()) if c.body.sequence is not None}
         return numbers

@@ -138,6 +138,7 @@ def _unheard(read: WriterRecords, epochs: Epochs, heard: Numbers, view: RunView)
     last, rows = int(heard.max(initial=-1)), epochs.whole
     for row in places_of(~np.isin(rows[:, SEQUENCE], heard)):
         place, sequence, time_ms, _, trial, epoch = rows[row, : EPOCH + 1].tolist()
+        # A pipe keeps its order: if a later record was heard of, this one was not reported.
         if sequence < last or not _excused(time_ms, read.writer, view):
             found = f"epoch {epoch} of trial {trial} was not witnessed by the primary"
             yield Damage(read.file, place + 1, "witness", found, "epoch_witnessed")
@@ -167,6 +168,7 @@ def _excused(at_ms: int, writer: str, view: RunView) -> bool:
 
 def check_closing(trace: TrialTrace[Any], view: RunView) -> Iterator[Damage]:
     """A trial that did not end as the primary heard."""
+    # A second closing is a damage of its own (`check_unclosed`).
     for closing in view.primary.closed.get(trace.trial, ())[:1]:
         how, until = closing.body.how, closing.body.sequence
         if closing.body.writer != trace.writer:
@@ -230,6 +232,7 @@ def check_unclosed(view: RunView) -> Iterator[Damage]:
 
     The last job of a replica may be open if the primary was killed after the end.
     """
+    # Jobs are in the order of their records, so the last one of each replica stays.
     last = {jobs[0].body.replica: trial for trial, jobs in view.primary.issued.items()}
     for trial, jobs in sorted(view.primary.issued.items()):
         closings = view.primary.closed.get(trial, [])
@@ -275,6 +278,7 @@ def _lines_of(view: RunView, files: dict[str, int], trial: int, file: str) -> tu
     """The first and last line of a file at which an epoch of a trial may be heard of."""
     job, closing = view.primary.issued.get(trial), view.primary.closed.get(trial)
     first, last = -1, LAST_LINE
+    # Primaries follow one another: a job of a later file was issued after every line of this one.
     if job and files[job[0].file] >= files[file]:
         first = job[0].line if job[0].file == file else LAST_LINE
     if closing and files[closing[0].file] <= files[file]:

@@ -75,6 +75,7 @@ def roofline_part(data: RunData, score_ops: float | None, further: Sequence[Micr
 def _median(rows: Iterable[MicroRow]) -> MicroRow:
     """The row of the median node; of an even number, the slower one."""
     ordered = sorted(rows, key=lambda row: row.ops_per_s)
+    # A row and not a mean: its rate, batch size, spread and bound belong together.
     return ordered[(len(ordered) - 1) // 2]
 
 
@@ -143,6 +144,7 @@ class Shares:
         if ceiling is None or machine.on_cpus != (ceiling.cpus is not None):
             return None
         cpus = machine.count / replicas_of_node(self._data)
+        # CPUs are measured together, accelerators one at a time (`CeilingPart.cpus`).
         own = cpus / ceiling.cpus if ceiling.cpus else float(devices_of(self._data, replica))
         peaks = Peaks(ceiling.gemm_ops, ceiling.triad_bytes_per_s, ceiling.precision)
         return ReplicaPeaks(ceiling, peaks.times(own), own)
@@ -207,6 +209,7 @@ class Shares:
 
     def _count(self, name: str) -> NetworkCount | None:
         if name not in self._counts:
+            # Before the attempt: an architecture that cannot be counted is not tried again.
             self._counts[name] = None
             if name in self._data.architectures:
                 with contextlib.suppress(AiperfError):  # a damage of its own
@@ -217,6 +220,7 @@ class Shares:
         """P of all replicas' devices in the one precision of the run; None: not known."""
         trials = self._data.ledger.trials.values()
         precisions = {trial.begun.precision for trial in trials if trial.begun is not None}
+        # Peaks of different precisions have no sum that a share could refer to.
         if len(precisions) != 1 or not self._machines:
             return None
         precision = precisions.pop()
@@ -227,6 +231,7 @@ class Shares:
         """The roofline time of all counted work over the time of all replicas; None: not known."""
         counted = {number for number, images in self._images.items() if any(images)}
         replicas = self._data.manifest.config.run.replicas
+        # A trial without a ceiling would lack in the sum, and the share would be too small.
         if not counted or counted != set(self._seconds) or not self._data.duration_ms:
             return None
         return sum(self._seconds.values()) / (replicas * self._data.duration_ms / 1000)
