@@ -27,6 +27,8 @@ class Worker:
         Its error says so if the process died of the task.
         """
         asked = asyncio.ensure_future(self._ask(task, early))
+        # The event loop keeps only a weak reference to a task (documentation of
+        # asyncio.create_task).
         self._asked.add(asked)
         asked.add_done_callback(self._asked.discard)
         # A reader who leaves must not leave half an answer in the pipe.

@@ -43,6 +43,7 @@ class View:
     async def refresh(self) -> bool:
         """Read the run again if it has changed; true if it has."""
         async with self._turn:
+            # Before the reading: what is written during it is found at the next look.
             seen = await asyncio.to_thread(self._state_of_files)
             if seen == self._seen:
                 return False
@@ -65,11 +66,13 @@ class View:
                 sizes.append((file.name, facts.st_size, facts.st_mtime_ns))
         status = self.answer.status if self.answer is not None else None
         passed = None if status is not None and status.state in OVER else now_ms // LONGEST_MS
+        # The holder is part of the state: a primary that dies changes no file.
         return sizes, find_holder(self.paths.claims, now_ms), passed
 
     def _files(self, now_ms: int) -> tuple[Path, ...]:
         """The files that change with the run: of a large one in progress, its snapshot alone."""
         with contextlib.suppress(OSError):
+            # In both directions: the file server's clock may be ahead of this one.
             if abs(now_ms / 1000 - self.paths.snapshot.stat().st_mtime) < STALE_MS / 1000:
                 return (self.paths.snapshot,)
         return (*self.paths.history_files(), self.paths.run, self.paths.system)
@@ -114,6 +117,8 @@ class Feed:
         """Wake those who wait for a newer version."""
         self.version += 1
         self._news.set()
+        # A new event for the next version: one that is cleared could miss a waiter that has not run
+        # yet.
         self._news = asyncio.Event()
 
     async def _repeat(self) -> None:

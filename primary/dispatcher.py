@@ -118,6 +118,8 @@ class _Upkeep:
                 log.exception("the live view cannot be brought up to date")
             slept_s = clock.monotonic_s()
             await clock.sleep(REFRESH_S)
+            # Only the sleep is timed, not the work of this tick: what makes a sleep late has stopped
+            # the whole process.
             late_s = clock.monotonic_s() - slept_s - REFRESH_S
 
     async def _show(self) -> None:
@@ -210,6 +212,7 @@ class Dispatcher:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._error = self._error or error
             self._milestones.stopping.set()
+            # Also wakes the barrier, which may wait for replicas that will not come.
             self._milestones.changed.set()
 
     def _close(self, reason: EndReason) -> None:
@@ -223,6 +226,8 @@ class Dispatcher:
         try:
             self._system.try_to_write()
             remove_temporaries(self._context.paths.root)
+            # After any other end the run may be resumed, and trainings continue from their
+            # checkpoints.
             if reason in ("deadline", "completed"):
                 for checkpoint in self._context.paths.checkpoints():
                     checkpoint.unlink(missing_ok=True)
@@ -236,6 +241,7 @@ class Dispatcher:
             self._context.announce(f"the micro suite ({suite}) measures every node before the release")
         notice = asyncio.create_task(self._note_waiting())
         try:
+            # Time in which this process was suspended is not charged to the replicas.
             await wait_awake(self._all_answered, limit_s)
         except TimeoutError:
             await self._note_absent(limit_s)
@@ -294,6 +300,7 @@ class Dispatcher:
         return self._config.run.duration - self._upkeep.elapsed_s()
 
     async def _until_end(self, replicas: list[asyncio.Task[None]]) -> EndReason:
+        # In this order: of several ends in one turn of the loop the first one is the reason.
         ends: dict[asyncio.Future[Any], EndReason] = {
             asyncio.ensure_future(self._milestones.complete.wait()): "completed",
             asyncio.ensure_future(self._milestones.stopping.wait()): "interrupted",
@@ -308,11 +315,14 @@ class Dispatcher:
 
     def _record_end(self, reason: EndReason) -> None:
         now_ms = self._context.clock.utc_ms()
+        # The planned moment, not the one at which the loop woke: a late wake-up must not make the
+        # measured time longer.
         end_ms = self._upkeep.release_ms + round(self._config.run.duration * 1000) if reason == "deadline" else now_ms
         lost = [view.replica for view in self._view.replicas if view.state == "lost"]
         absent = [view.replica for view in self._view.replicas if view.state == "starting"]
         details = (named(lost, len(self._servers), "lost"), named(absent, len(self._servers), "not there"))
         detail = "; ".join(filter(None, details))
+        # The last record may meet a full disk: the space that was kept for it is given back first.
         if self._context.reserve is not None:
             self._context.reserve.release()
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail))
@@ -329,6 +339,7 @@ class Dispatcher:
             task.cancel()
         # Also after an orderly end: children of a replica may be left, which its launcher ends.
         await asyncio.gather(*(server.kill(KILL_GRACE_S) for server in self._servers))
+        # Cancelled tasks must have ended before the pipes are read by another reader.
         await asyncio.gather(*replicas, return_exceptions=True)
         await asyncio.gather(*(server.conclude() for server in self._servers))
 

@@ -155,6 +155,7 @@ class _Jobs:
                 finished = await self._training(link, job)
                 if finished.kind == UNFIT:
                     raise ReplicaGoneError(finished.reason.removeprefix(f"{UNFIT}: "), restart=False)
+                # A cancelled trial was ended by a manager, and says nothing against the node.
                 failures = 0 if finished.completed else failures + (finished.kind != CANCELLED)
         await self._witness.hear_out(link)
         self._view.state = "finished"
@@ -176,6 +177,8 @@ class _Jobs:
         self._context.writer.append(issued(job, self._replica))
         self._witness.issued(job.trial)
         self._context.manager.issued(self._replica, job)
+        # Durable before it is sent: a primary that dies in between would otherwise issue the same
+        # number again, for another trial with the same files.
         await self._context.writer.settled()
         # The replica's next plan is made from an entry for its last trial.
         await self._context.digest.settled()
@@ -253,6 +256,8 @@ class ReplicaServer:
             loss = _loss_by(error, self._replica, self._context)
         else:
             return None
+        # In this order: the loss is recorded, then the replica is ended so that it reports nothing
+        # more, then its last reports are taken. Only after that may another replica have its job.
         self._lose(str(loss))
         await self.kill(KILL_GRACE_S)
         await self.conclude()

@@ -91,10 +91,13 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     ledger, cursor = found.ledger, found.cursor
     if not new_clock:
         _check_deadline(paths, config, ledger, now_ms)
+    # Records outlive claims: if someone removed the claims, the next number must still be above
+    # that of every primary that has written.
     claim.claim_above(ledger.fences.claim)
     if not claim.alone:
         ledger.fences.leave_trials_out()
     heads = {name: (found.ends.get(name, place), digest) for name, (place, digest) in cursor.heads.items()}
+    # A file that was cut before its first record is not named: nothing of it counts.
     until = Cursor({name: head for name, head in heads.items() if head[0] >= 0})
     resumption = RunResumed(new_clock=new_clock, claim=claim.number, until=until.text)
     # From here on trials that were in progress count as dead, as for every later reader.
@@ -123,6 +126,8 @@ class _Found:
         reader, ledger, damages = HistoryReader(paths), Ledger(latest_progress_only=True), list[Damage]()
         witnessed, ends = set[int](), dict[str, int]()
         for batch in reader.read_files():
+            # To read a long history may take longer than `SILENCE_S`, after which another primary
+            # takes a run.
             claim.touch(TOUCH_INTERVAL_S)
             records = _of_known_jobs(batch, ledger, ends)
             ledger.add(records)
@@ -181,6 +186,7 @@ def _check_deadline(paths: RunPaths, config: RunConfig, ledger: Ledger, now_ms: 
         raise UsageError(f"{paths.root}: the run has {DONE[reason]}; there is nothing to resume")
     if ledger.released is None:
         return
+    # run.json may have been edited since the release: the shorter duration counts.
     planned_ms = min(ledger.released.body.duration_ms, round(config.run.duration * 1000))
     late_s = (now_ms - ledger.released.time_ms - planned_ms) / 1000
     if late_s >= 0:

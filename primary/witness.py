@@ -78,6 +78,7 @@ class Witness:
         """Take what an ended replica has left in its pipe; a trial that is open then is lost."""
         if link is not None:
             try:
+                # A node that vanished may hold the pipe open for minutes.
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self.hear_out(link)
             except StorageError:
@@ -90,6 +91,8 @@ class Witness:
 
     def _recorded(self, message: Recorded) -> None:
         self._check_trial(message.trial)
+        # Epochs of a trial come in order. One that comes again could hide another record behind the
+        # first one.
         if message.epoch <= self._epoch:
             raise ReplicaGoneError(f"the replica reports epoch {message.epoch} of trial {message.trial} again")
         self._hear(message.sequence, message.digest)
@@ -129,6 +132,8 @@ class Witness:
             return
         if _DIGEST.fullmatch(digest) is None or sequence < 0:
             raise ReplicaGoneError(f"the replica reports record {sequence} with the hash {digest[:100]!r}")
+        # The head itself may be reported again, by an end without further records. An earlier
+        # record, or another one of the same number, means that the file was written anew.
         if self._head is not None and sequence <= self._head[0] and (sequence, digest) != self._head:
             raise ReplicaGoneError(f"the replica reports record {sequence} after another record {self._head[0]}")
         self._head = sequence, digest

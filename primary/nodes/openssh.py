@@ -25,6 +25,8 @@ from primary.nodes.ssh_client import (
 SILENCE_S = 3600.0
 """AIPerf itself finds out whether a host is silent (`run.replica_silence`)."""
 
+# ssh takes the first value that it finds for an option (ssh_config(5)), so these lines stand before
+# the user's. A session without a terminal can answer no question: every method that asks is off.
 _SETTINGS = """\
 IgnoreUnknown StdinNull,ForkAfterAuthentication,SessionType
 BatchMode yes
@@ -90,6 +92,8 @@ def _configuration(settings: SshSection) -> str:
     if settings.config_file == DEFAULTS.config_file:
         lines.append(f"Include {SYSTEM_CONFIG}\n")
     # A file without a name: nothing is left behind, whatever happens to TMPDIR or to this process.
+    # Kept open as long as this process lives: every ssh that it starts, and those for jump hosts,
+    # read the configuration by this path.
     descriptor = os.memfd_create("ssh_config")
     os.write(descriptor, "".join(lines).encode(errors="surrogateescape"))
     return f"/proc/{os.getpid()}/fd/{descriptor}"

@@ -89,6 +89,7 @@ def _configuration(settings: SshSection) -> paramiko.SSHConfig:
     for path in map(Path, paths):
         try:
             text = path.read_text(encoding="utf-8", errors="surrogateescape")
+            # No host meets `!*` alone, so the block stays and has no effect.
             config.parse(io.StringIO(EXEC.sub("Match host !*", text)))
         except FileNotFoundError:
             continue

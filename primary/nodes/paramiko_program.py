@@ -217,6 +217,7 @@ def relay(transport: paramiko.Transport, command: str) -> int:
     ]
     for thread in [*outputs, threading.Thread(target=_send, args=(channel,), daemon=True)]:
         thread.start()
+    # The exit status may come before the last output: RFC 4254 (6.10) leaves the order open.
     for thread in outputs:
         thread.join()
     code = channel.recv_exit_status()
@@ -235,6 +236,7 @@ def _copy(read: Callable[[int], bytes], descriptor: int) -> None:
             while data:
                 data = data[os.write(descriptor, data) :]
     except OSError:  # the reader of this program has gone
+        # A thread cannot end the process by an exception.
         os._exit(FAILED)
 
 

@@ -99,6 +99,7 @@ def _ask(host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any] | str
     except ValidationError as error:
         return f"{host}: {_wrong(error)}"
     facts = answer.model_dump()
+    # The node takes its time last, so that little but the way back lies between the two clocks.
     facts["clock_offset_ms"] = facts.pop("utc_ms") - received_ms
     facts["address"] = find_target(host, request.settings).host
     return facts

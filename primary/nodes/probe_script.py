@@ -45,6 +45,7 @@ def _ask(*words):
 
 
 def _cpu():
+    # Arm's /proc/cpuinfo has neither "physical id" nor "core id": each block is then a core.
     blocks = [
         dict(p.split(":", 1) for p in b.splitlines() if ":" in p) for b in _read("/proc/cpuinfo").split("\n\n") if b
     ]
@@ -74,6 +75,7 @@ def _accelerators():
     code, shown, errors = _ask(*query)
     found, complaints = [], []
     for line in shown.splitlines():
+        # From the right: the name of a card may have commas.
         row = [word.strip() for word in line.rsplit(",", 2)]
         if len(row) == 3 and row[0] and not row[0].startswith("["):
             found.append({"name": row[0][:200], "memory_bytes": _bytes(row[1]), "driver": row[2][:200]})
@@ -82,6 +84,7 @@ def _accelerators():
     complaints += [line.strip() for line in errors.splitlines() if line.strip()]
     if code and not complaints:
         complaints.append("exit code %d" % code)
+    # They are printed on the user's terminal, which must not get control sequences from a node.
     return found, ["nvidia-smi: %s" % "".join(c for c in text if c.isprintable())[:300] for text in complaints[:20]]
 
 
@@ -127,6 +130,7 @@ def _shared(folder):
         return None
     if not os.path.isdir(folder):
         return "missing"
+    # All nodes probe one folder at the same time.
     probe = os.path.join(folder, ".aiperf-probe-%s-%d" % (socket.gethostname(), os.getpid()))
     try:
         with open(probe, "w") as stream:
@@ -160,6 +164,7 @@ def main():
         "data": _data(sys.argv[2] if len(sys.argv) > 2 else ""),
     }
     facts.update(_cpu())
+    # Last, because the programs above take seconds.
     facts["utc_ms"] = int(time.time() * 1000)
     print(json.dumps(facts))
 

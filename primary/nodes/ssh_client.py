@@ -159,6 +159,8 @@ def in_posix_shell(script: bytes) -> str:
 
     Shells differ in what quotes and backslashes mean, and in redirections, `trap` and `kill`.
     """
+    # `dd bs=1` takes exactly the bytes of the script. A shell's `read`, or `head`, may take more
+    # from the pipe, which the replica then lacks.
     return f"exec /bin/sh -c 'eval \"$(dd bs=1 count={len(script)} 2>/dev/null)\"'"
 
 
@@ -260,6 +262,7 @@ def _key_remedy(target: Target) -> str:
 
 
 def _is_locked(key: str) -> bool:
+    # ssh-keygen can derive the public key only from a private key that it can read.
     return _answer("ssh-keygen", "-y", "-P", "", "-f", key) is None
 
 

@@ -41,6 +41,7 @@ class Tolerance:
 
     def at(self, step: int) -> tuple[float, float]:
         """The tolerances of loss and gradient norm at a step, counted from 1."""
+        # Limited, because a larger power raises OverflowError.
         factor = self.growth ** min(step - 1, 100)
         return self.loss * factor, self.norm * factor
 
@@ -108,6 +109,7 @@ def _difference_of_means(recorded: NDArray[Any], repeated: NDArray[Any], toleran
     was, is_now = recorded["loss"][first - 1 :], repeated["loss"][first - 1 :]
     if len(was) < LEAST_FOR_MEAN:
         return ""
+    # In double precision: the rows are float32, and a sum of many of them loses digits.
     before, after = float(was.mean(dtype=np.float64)), float(is_now.mean(dtype=np.float64))
     if relative(before, after) <= tolerance.most:
         return ""
@@ -158,6 +160,8 @@ def _repeated(rows: NDArray[Any], trial_rows: NDArray[Any]) -> int:
     for pair in pairs:
         counts[pair] = counts.get(pair, 0) + 1
     own = ((float(row["loss"]), float(row["gradient_norm"])) for row in rows if np.isfinite(row["gradient_norm"]))
+    # Made-up evidence is often copied evidence: two float32 of different steps are rarely both
+    # equal.
     repeated = sum(counts.get(pair, 0) > 1 for pair in own)
     return repeated if repeated > REPEATED_ROWS * len(rows) else 0
 

@@ -32,6 +32,7 @@ def draw(claims: Iterable[Claim], head: str, nonce: str, count: int) -> list[Cla
     left = sorted(claim for claim in claims if claim.operations > 0)
     drawn: list[Claim] = []
     while left and len(drawn) < count:
+        # A hash has 256 bits, the sum about 70: modulo prefers no claim by more than 2^-180.
         place = place_of(head, nonce, len(drawn) + 1) % sum(claim.operations for claim in left)
         for claim in left:
             if place < claim.operations:

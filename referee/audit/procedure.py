@@ -54,6 +54,7 @@ def audit(
         drawn.append(deciding)
     problems = tuple(_problems(data, drawn))
     findings: list[Finding] = []
+    # A simulated training has no steps to repeat.
     if not any(_SIMULATED in problem for problem in problems):
         repetitions = _repeat(recorded, order, sorted({claim.trial for claim in drawn}), report)
         plans = replay(paths, {claim.trial for claim in drawn}) if replay is not None else {}

@@ -91,6 +91,7 @@ class Recorded:
 
     def _chain(self, trial: int | None) -> Iterator[TrialLedger]:
         seen: set[int] = set()
+        # Forged records may resume each other in a circle.
         while trial is not None and trial not in seen and trial in self._data.ledger.trials:
             seen.add(trial)
             entry = self.ledger(trial)

@@ -143,6 +143,7 @@ class Repetitions:
         for trial, repeated in zip(trials, await asyncio.gather(*map(self._first_steps, trials)), strict=True):
             self._repeated[trial] = repeated
         kept = [weights for weights in map(self._recorded.weights_of, trials) if weights is not None]
+        # Errors are raised again by `evaluation_of`, as findings of the draws that they concern.
         await asyncio.gather(*map(self._evaluation, kept), return_exceptions=True)
 
     def steps_of(self, trial: int) -> Repeated:
@@ -175,6 +176,7 @@ class Repetitions:
         kept = self._recorded.weights_of(begin.trial)
         if kept is None or begin.only_steps is None or begin.trial in self._evaluated:
             return await self._repeat(begun, begin)
+        # One start of the ranks for both: to build and compile takes longer than the steps.
         both = asyncio.create_task(self._repeat(begun, replace(begin, evaluate_path=str(kept.path))))
         self._evaluated[begin.trial] = asyncio.create_task(_evaluation_in(both))
         return await both
@@ -198,6 +200,8 @@ class Repetitions:
     async def _repeat(self, entry: TrialLedger, begin: Begin) -> Repetition:
         setup = ranks_here(self._recorded.config, self._recorded.ranks(entry))
         request = replace(self._recorded.request(entry, self._extent.data_dir), epochs=1)
+        # Taken last: a child that waits for its parent's evaluation must not hold a place that the
+        # parent needs.
         async with self._gate:
             self._number += 1
             folder = self._folder / str(self._number)

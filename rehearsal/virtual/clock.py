@@ -41,6 +41,7 @@ class VirtualClock:
 
     def monotonic_ms(self) -> int:
         """Milliseconds since the loop was made, as this node counts them."""
+        # Drift is of the monotonic clock, from which UTC is counted on: both drift together.
         return round(self._loop.time() * 1000 * self._rate)
 
     def utc_ms_at(self, monotonic_ms: int) -> int:

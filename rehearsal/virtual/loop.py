@@ -73,6 +73,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def after(self, seconds: float) -> asyncio.Future[None]:
         """Make a future that is done after some seconds, faster than `asyncio.sleep`."""
         future: asyncio.Future[None] = asyncio.Future(loop=self)
+        # The number decides between equal times, so that the order is the same in every rehearsal
+        # and the heap never compares calls.
         heapq.heappush(self._timers, (self._now_s + seconds, next(self._numbers), future))
         return future
 
@@ -105,11 +107,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """All turns until the loop is stopped. Raises DeadlockError."""
         due, timers = self._due, self._timers
+        # `run_forever` would call this method for each turn; to stay inside saves that.
         while not self._stopping:
             if not due:
                 self._jump()
             while timers and timers[0][0] <= self._now_s:
                 due.append(heapq.heappop(timers)[2])
+            # Only the calls of this turn. Those that they add come in the next one, as in asyncio:
+            # else a task that always yields would keep timers from their turn.
             for _ in range(len(due)):
                 call = due.popleft()
                 if not isinstance(call, _Call):
@@ -130,6 +135,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             heapq.heappop(timers)
         if not timers:
             raise DeadlockError("every task waits for another: the run would hang")
+        # `advance` may have passed the timer's time: time never goes back.
         self._now_s = max(self._now_s, timers[0][0])
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]

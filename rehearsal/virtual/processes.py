@@ -27,6 +27,7 @@ class VirtualProcess(ReplicaProcess):
         self._on_kill = on_kill
         self._killed = self._severed = False
         self._task = asyncio.create_task(serve(self._input, self._take))
+        # The end of the output, however the task ends.
         self._task.add_done_callback(lambda _: self._put(None))
 
     def _take(self, message: Message) -> None:
@@ -86,6 +87,8 @@ class VirtualProcess(ReplicaProcess):
     async def cancel(self, grace_s: float) -> Exit:
         """Close its input, and kill it after `grace_s`."""
         if self._severed:
+            # Its primary is dead: the end that this handle would wait for is another primary's to
+            # see.
             return Exit(None)
         if self.alive:
             self._input.feed_eof()

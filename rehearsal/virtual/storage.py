@@ -88,6 +88,7 @@ class VirtualWrites:
         if self._storage.refuses_until_s and (left_s := self._storage.left_s) > 0:
             if self._storage.reason:
                 self._listener(self._storage.reason)
+            # Asked again then: an outage may have been made longer meanwhile.
             self._storage.loop.call_later(left_s, self._write_again)
             return
         self._actions.popleft()()
