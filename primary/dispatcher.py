@@ -118,8 +118,8 @@ class _Upkeep:
                 log.exception("the live view cannot be brought up to date")
             slept_s = clock.monotonic_s()
             await clock.sleep(REFRESH_S)
-            # Only the sleep is timed, not the work of this tick: what makes a sleep late has stopped
-            # the whole process.
+            # Only the sleep is timed, not the work of this tick: what makes a sleep late has
+            # stopped the whole process.
             late_s = clock.monotonic_s() - slept_s - REFRESH_S
 
     async def _show(self) -> None:
