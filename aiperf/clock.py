@@ -107,6 +107,8 @@ class AwakeWaits(Generic[T]):
 
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
+        # A cancellation by the caller is distinguished from the timer's by their number
+        # (documentation of asyncio.Task.cancelling).
         cancelled_before = task.cancelling()
         left_s, part_s = self._seconds, self._seconds / 2
         while True:

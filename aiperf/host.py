@@ -155,7 +155,7 @@ class Host:
                 path_of_2 = path
         if path_of_2 is None:
             return []
-        # Beside version 1 it is mounted in a folder of its own.
+        # Next to version 1 it is mounted in a folder of its own.
         return _outwards(mounts / "unified" if (mounts / "unified").is_dir() else mounts, path_of_2)
 
     def load(self) -> float:

@@ -13,6 +13,7 @@ from aiperf.run_directory.paths import RunPaths
 
 HASH_LENGTH = 64
 
+# The link stands at a fixed distance from the end of a line: a chain is checked without parsing.
 _KEY = b',"previous":"'
 _CHECKSUM_BYTES = len(b'","crc32":"01234567"}')
 _LINK = slice(-_CHECKSUM_BYTES - HASH_LENGTH, -_CHECKSUM_BYTES)

@@ -79,6 +79,7 @@ def parse_cursor(text: str) -> dict[str, int]:
 
 def _decompressed(text: str) -> str:
     try:
+        # A few bytes can unpack to gigabytes, so the length is limited while they are unpacked.
         unpacker = zlib.decompressobj()
         plain = unpacker.decompress(base64.b64decode(text, validate=True), MOST_CHARACTERS)
     except (binascii.Error, ValueError, zlib.error) as error:

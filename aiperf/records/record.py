@@ -141,6 +141,7 @@ def decode_record(line: bytes) -> Record:
         raise RecordDamagedError(f"is not a record: previous: {shortened(previous, 80)} is not a hash")
     if not 0 <= time_ms <= LAST_MS:
         raise RecordOutOfRangeError(f"a record cannot say this: time is {time_ms}")
+    # One text for all records of a writer, in place of one for each.
     return Record(intern(found.writer), found.sequence, time_ms, found.monotonic_ms, found.data, previous)
 
 

@@ -79,6 +79,7 @@ class WorkColumns:
         """Operations of images of some trials, one number of each for each place."""
         total = _whole([cost.total for cost in self.costs])
         forward = _whole([cost.forward for cost in self.costs])
+        # NumPy's products wrap around silently at 64 bits: Python's integers take over before that.
         most = [int(column.max(initial=0)) for column in (total, trained, forward, evaluated)]
         if most[0] * most[1] + most[2] * most[3] >= _SAFE:
             total, forward, trained, evaluated = (
@@ -193,6 +194,7 @@ def _within(values: Numbers, is_first: NDArray[np.bool_]) -> Exact:
 class Totals:
     """The sums of the first 1, 2, 3, ... of exact numbers, in 16 bytes each if they fit."""
 
+    # The sums of 2^23 low parts, and of as many high ones, fit into 64 bits.
     _BITS = 40
 
     def __init__(self, values: Exact) -> None:

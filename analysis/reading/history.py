@@ -111,6 +111,7 @@ def read_history(
     selected = deque[Reading]()
     for file in (file for file in paths.history_files() if file.stem not in known):
         wanted = frozenset(primary.wanted(file.stem))
+        # Few at a time: a result that waits to be taken holds the columns of a whole file.
         selected.append(workers.submit(read_writer, file, _thinning(ledger, file.stem), link, wanted))
         if len(selected) > workers.ahead:
             yield selected.popleft().result()
@@ -153,6 +154,7 @@ def read_writer(
         for row, (_, sequence, time_ms, monotonic_ms) in zip(rare, heads[rare].tolist(), strict=True)
     )
     kept = heads[~np.isin(heads[:, PLACE], needless)]
+    # Of lines with one sequence number the first one counts, as in the ledger.
     _, first = np.unique(kept[:, SEQUENCE], return_index=True)
     return WriterRecords(
         file.stem, records, tuple((heads[rare, PLACE] + 1).tolist()),

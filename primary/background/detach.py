@@ -29,10 +29,12 @@ def detach(paths: RunPaths, clock: Clock, format_: str) -> int | None:
     log = paths.run_output
     shown_bytes = log.stat().st_size if log.exists() else 0
     begun = len(paths.history_files("primary"))
+    # Before the fork: text in a buffer would be printed by both processes.
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
+        # Without a terminal of its own, which could hang up or send Ctrl-C.
         os.setsid()
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123
             os.dup2(nothing.fileno(), 0)

@@ -49,5 +49,7 @@ def _is_dead(number: int) -> bool:
     poll = select.poll()
     with contextlib.suppress(OSError):
         poll.register(number, select.POLLOUT)
+        # A pipe without a reader adds POLLERR, a terminal that was hung up POLLHUP, and a full one
+        # reports nothing in time (poll(2)).
         return [found for _, found in poll.poll(TAKES_OUTPUT_MS)] != [select.POLLOUT]
     return True

@@ -117,6 +117,8 @@ def remote_script(spec: ReplicaSpec, hosts: tuple[str, ...]) -> bytes:
     starts. The shell ignores the signal that ends the group, and reports the exit code of the
     replica, because ssh alone reports its own failure by the same number.
     """
+    # Fields 1 to 5 of /proc/PID/stat end with the process group (proc(5)). The trap has a command:
+    # a signal that the shell ignored (`trap ''`) would stay ignored in the replica.
     further = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
     variables = [f"{name}={value}" for name, value in spec.environment.items()]
     command = shlex.join(["env", *variables, *spec.command, *further])
@@ -225,6 +227,8 @@ class SshProcess(PipeProcess):
         if group is None:
             return await self.wait()
         assert self._process.stdin is not None
+        # The end of its input ends an agent in order. The signals are for one that does not hear
+        # it.
         self._process.stdin.close()
         await self._signal("TERM", group)
         ended = asyncio.ensure_future(self._process.wait())
@@ -247,6 +251,7 @@ class SshProcess(PipeProcess):
             f"exec /bin/sh -c 'kill -s {name} -- -{group} 2>/dev/null'",
         ]
         with contextlib.suppress(OSError):
+            # A connection of its own: the replica's may be lost while the host is alive.
             process = await spawn(command, Path(os.devnull))
             await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=COMMAND_S)
             await end_group(process, 0.0)

@@ -88,8 +88,11 @@ class DigestReader:
 
     def _new_bytes(self, segment: Path) -> bytes:
         try:
+            # Opened anew, as NFS needs it for fresh content, and without a buffer: one call reads
+            # up to the end as it is at this moment.
             with segment.open("rb", buffering=0) as stream:
                 size = os.fstat(stream.fileno()).st_size
+                # A file that has become shorter was changed by another program.
                 if not self._offset <= size <= MOST_BYTES:
                     raise DigestDamagedError(f"{self._named(segment)} has {size} bytes, and had {self._offset}")
                 stream.seek(self._offset)
