@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,14 +18,20 @@ class Allocation:
     job: str
     entries: tuple[str, ...]
     """The scheduler's own list of hosts, in its order; a host may occur in it several times."""
-    cpus_per_host: int | None = None
-    """CPUs (cores, slots) of the job on each host, as the scheduler counts them."""
-    gpus_per_host: int | None = None
+    cpus: tuple[int, ...] = ()
+    """CPUs (cores, slots) of the job on each of `hosts`, as the scheduler counts them."""
+    gpus: tuple[int, ...] = ()
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts in the scheduler's order, each once."""
         return tuple(dict.fromkeys(self.entries))
+
+    def share_of(self, host: str) -> tuple[int | None, int | None]:
+        """CPUs and GPUs of the job on a host; hosts of one job may differ."""
+        number = self.hosts.index(host)
+        cpus, gpus = (counts[number] if counts else None for counts in (self.cpus, self.gpus))
+        return cpus, gpus
 
     @property
     def title(self) -> str:
@@ -35,9 +41,9 @@ class Allocation:
     def __str__(self) -> str:
         count = len(self.hosts)
         devices = [
-            f"{number} {name}{'' if number == 1 else 's'}"
-            for number, name in ((self.cpus_per_host, "CPU"), (self.gpus_per_host, "GPU"))
-            if number is not None
+            f"{_span(counts)} {name}{'' if max(counts) == 1 else 's'}"
+            for counts, name in ((self.cpus, "CPU"), (self.gpus, "GPU"))
+            if counts
         ]
         each = f", {' and '.join(devices)}{' each' if count > 1 else ''}" if devices else ""
         return f"{self.title}: {count} node{'' if count == 1 else 's'}{each}"
@@ -87,7 +93,5 @@ def lines_of(name: str, environment: Mapping[str, str], title: str) -> list[str]
     return lines
 
 
-def same_everywhere(counts: Iterable[int]) -> int | None:
-    """The count that all hosts share; None if they differ or there are none."""
-    different = set(counts)
-    return different.pop() if len(different) == 1 else None
+def _span(counts: tuple[int, ...]) -> str:
+    return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"

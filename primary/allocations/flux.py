@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from aiperf.answers import ask_and_wait
 from aiperf.errors import UsageError
 from primary.allocations.contract import Allocation, unusable
 from slurm.hostlists import expand
 
-QUERY = ("flux", "resource", "list", "--states=all", "--no-header", "--format={nnodes} {ncores} {ngpus} {nodelist}")
+QUERY = ("flux", "resource", "R")
 QUERY_TIMEOUT_S = 30.0
+KINDS = ("core", "gpu")
+MOST_NUMBERS = 10**6
+"""Of cores, or of hosts: more than any machine has."""
 
 
 def find_flux(environment: Mapping[str, str]) -> Allocation | None:
@@ -24,25 +29,54 @@ def find_flux(environment: Mapping[str, str]) -> Allocation | None:
     title = f"Flux job {job}".rstrip()
     shown = _ask(environment, title)
     try:
-        nodes, cores, gpus, names = shown.split()
-        hosts = expand(names)
-        counts = int(nodes), int(cores), int(gpus)
-    except (ValueError, UsageError):
-        raise unusable(title, f"`flux resource list` printed {shown!r}; expected nodes, cores, GPUs, hosts") from None
-    if not hosts or len(hosts) != counts[0]:
-        raise unusable(title, f"`flux resource list` printed {shown!r}: its hosts are not {nodes}")
-    cpus_per_host, gpus_per_host = (_evenly(count, counts[0]) for count in counts[1:])
-    return Allocation("Flux", job, hosts, cpus_per_host, gpus_per_host)
+        found = _RESOURCES.decode(shown)
+        hosts = tuple(host for names in found.execution.nodelist for host in expand(names))
+        ranks = {rank: each.children for each in found.execution.R_lite for rank in _numbers(each.rank)}
+        cpus, gpus = (tuple(len(_numbers(ranks[rank].get(kind, ""))) for rank in sorted(ranks)) for kind in KINDS)
+    except (ValueError, UsageError) as error:
+        raise unusable(title, f"`{' '.join(QUERY)}` printed {shown[:200]!r}: {error}") from None
+    if not hosts or len(hosts) != len(ranks):
+        raise unusable(title, f"`{' '.join(QUERY)}` printed {shown[:200]!r}: its hosts are not {len(ranks)}")
+    return Allocation("Flux", job, hosts, cpus, gpus)
 
 
-def _evenly(total: int, hosts: int) -> int | None:
-    return total // hosts if total % hosts == 0 else None
+class _OfRanks(msgspec.Struct):
+    """What some brokers' hosts have: kinds of resources with their numbers, as `0-3,8`."""
+
+    rank: str
+    children: dict[str, str]
+
+
+class _Execution(msgspec.Struct):
+    R_lite: list[_OfRanks]
+    nodelist: list[str]
+    """Hosts in the order of their ranks."""
+
+
+class _Resources(msgspec.Struct):
+    """A resource set of Flux (RFC 20)."""
+
+    execution: _Execution
+
+
+_RESOURCES = msgspec.json.Decoder(_Resources)
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of `0-3,8`. Raises ValueError."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+        if len(found) > MOST_NUMBERS:
+            raise ValueError(f"more than {MOST_NUMBERS} numbers")
+    return found
 
 
 def _ask(environment: Mapping[str, str], title: str) -> str:
     answer = ask_and_wait(QUERY, QUERY_TIMEOUT_S, environment)
     if answer.code is None:
-        raise unusable(title, f"`flux resource list` gives no answer: {answer.reason}")
+        raise unusable(title, f"`{' '.join(QUERY)}` gives no answer: {answer.reason}")
     if not answer.fine:
-        raise unusable(title, f"`flux resource list` failed: {answer.reason}")
+        raise unusable(title, f"`{' '.join(QUERY)}` failed: {answer.reason}")
     return answer.output.strip()

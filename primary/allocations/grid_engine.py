@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from primary.allocations.contract import Allocation, lines_of, same_everywhere, unusable
+from primary.allocations.contract import Allocation, lines_of, unusable
 
 
 def find_grid_engine(environment: Mapping[str, str]) -> Allocation | None:
@@ -22,4 +22,4 @@ def find_grid_engine(environment: Mapping[str, str]) -> Allocation | None:
                 title, f"PE_HOSTFILE has the line {line!r}; expected host, slots, queue and range of processors"
             )
         slots[host] += int(count)
-    return Allocation("Grid Engine", job, tuple(slots), cpus_per_host=same_everywhere(slots.values()))
+    return Allocation("Grid Engine", job, tuple(slots), cpus=tuple(slots.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from primary.allocations.contract import Allocation, lines_of, same_everywhere, unusable
+from primary.allocations.contract import Allocation, lines_of, unusable
 
 
 def find_lsf(environment: Mapping[str, str]) -> Allocation | None:
@@ -19,7 +19,7 @@ def find_lsf(environment: Mapping[str, str]) -> Allocation | None:
     if "CSM_ALLOCATION_ID" in environment and others and slots[first] == 1:
         # With the Cluster System Management the script runs on a launch node, which trains nothing.
         del slots[first]
-    return Allocation("LSF", job, tuple(slots), cpus_per_host=same_everywhere(slots.values()))
+    return Allocation("LSF", job, tuple(slots), cpus=tuple(slots.values()))
 
 
 def _slots(environment: Mapping[str, str], title: str) -> dict[str, int]:

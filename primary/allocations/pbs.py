@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from primary.allocations.contract import Allocation, lines_of, same_everywhere, unusable
+from primary.allocations.contract import Allocation, lines_of, unusable
 
 
 def find_pbs(environment: Mapping[str, str]) -> Allocation | None:
@@ -18,14 +18,14 @@ def find_pbs(environment: Mapping[str, str]) -> Allocation | None:
     entries = lines_of("PBS_NODEFILE", environment, title)
     if broken := next((line for line in entries if len(line.split()) > 1), None):
         raise unusable(title, f"PBS_NODEFILE has the line {broken!r}; expected one host name")
-    return Allocation("PBS", job, tuple(entries), gpus_per_host=_gpus(environment, set(entries)))
+    return Allocation("PBS", job, tuple(entries), gpus=_gpus(environment, tuple(dict.fromkeys(entries))))
 
 
-def _gpus(environment: Mapping[str, str], hosts: set[str]) -> int | None:
+def _gpus(environment: Mapping[str, str], hosts: tuple[str, ...]) -> tuple[int, ...]:
     """Torque lists GPUs as `host-gpu0`; PBS Pro says nothing about the other hosts' GPUs."""
     try:
         lines = Path(environment["PBS_GPUFILE"]).read_text(encoding="utf-8").split()
     except (KeyError, OSError, ValueError):
-        return None
+        return ()
     counts = Counter(line.rpartition("-gpu")[0] for line in lines)
-    return same_everywhere(counts.values()) if set(counts) == hosts else None
+    return tuple(counts[host] for host in hosts) if counts else ()

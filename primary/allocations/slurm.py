@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from aiperf.errors import UsageError
-from primary.allocations.contract import Allocation, same_everywhere, unusable, variable
+from primary.allocations.contract import Allocation, unusable, variable
 from slurm.allocation import components
 
 
@@ -21,8 +21,15 @@ def find_slurm(environment: Mapping[str, str]) -> Allocation | None:
         hosts = tuple(host for component in components(environment) for host in component.nodes)
     except UsageError as error:
         raise unusable(title, f"SLURM_JOB_NODELIST: {error}") from None
-    cpus = re.findall(r"(?:^|,)(\d+)", environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    return Allocation("SLURM", job, hosts, same_everywhere(map(int, cpus)), _gpus(environment))
+    gpus = _gpus(environment)
+    return Allocation("SLURM", job, hosts, _cpus(environment, len(hosts)), () if gpus is None else (gpus,) * len(hosts))
+
+
+def _cpus(environment: Mapping[str, str], hosts: int) -> tuple[int, ...]:
+    """CPUs of each node, from runs such as `16(x2),8`; none if they are not of all nodes."""
+    runs = re.findall(r"(?:^|,)(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    found = tuple(int(count) for count, times in runs for _ in range(int(times or 1)))
+    return found if len(found) == hosts else ()
 
 
 def _gpus(environment: Mapping[str, str]) -> int | None:

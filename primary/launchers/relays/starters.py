@@ -53,9 +53,11 @@ def _flux(request: Request) -> list[str]:
     one = ["run", "--unbuffered", f"--requires=host:{request.host}", "--nodes=1", "--ntasks=1"]
     if request.per_node == 1:
         return [*one, "--exclusive", *request.command]
-    cpus, gpus = request.allocation.cpus_per_host, request.allocation.gpus_per_host
+    cpus, gpus = request.allocation.share_of(request.host)
     if cpus is None or cpus < request.per_node:
-        raise LaunchError(f"replica.per_node = {request.per_node}: {request.allocation.title} has {cpus} cores a node")
+        raise LaunchError(
+            f"replica.per_node = {request.per_node}: {request.allocation.title} has {cpus} cores on {request.host}"
+        )
     share = [f"--cores-per-task={cpus // request.per_node}"]
     if gpus and gpus >= request.per_node:
         share.append(f"--gpus-per-task={gpus // request.per_node}")

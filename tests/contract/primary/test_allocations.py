@@ -14,7 +14,7 @@ from primary.launchers import make_launcher
 from primary.launchers.relays.starters import STARTERS
 from primary.launchers.slurm import SlurmLauncher
 from tests.support.hand_made import ManualClock
-from tests.support.hosts.allocations import CANNED, Environment, enter, job_of
+from tests.support.hosts.allocations import CANNED, Environment, enter, flux_resources, job_of
 
 HOSTS = ("node3", "node1", "node2")
 
@@ -39,10 +39,10 @@ DAMAGED: dict[str, dict[str, tuple[Environment, str]]] = {
     },
     "Grid Engine": {"no file": ({"PE_HOSTFILE": "/no/file"}, "PE_HOSTFILE names /no/file: No such file")},
     "Flux": {
-        "other answer": ({"STANDIN_RESOURCES": "free 2"}, "printed 'free 2'; expected nodes, cores, GPUs, hosts"),
-        "broken list": ({"STANDIN_RESOURCES": "2 2 0 n[1-"}, "expected nodes, cores, GPUs, hosts"),
-        "other count": ({"STANDIN_RESOURCES": "3 6 0 n[1-2]"}, r"its hosts are not 3"),
-        "no flux": ({"PATH": "/no/path"}, "`flux resource list` gives no answer: .*No such file"),
+        "other answer": ({"STANDIN_RESOURCES": "free 2"}, "`flux resource R` printed 'free 2': JSON is malformed"),
+        "broken list": ({"STANDIN_RESOURCES": flux_resources("n[1-", {"0": (1, 0)})}, "brackets do not pair"),
+        "other count": ({"STANDIN_RESOURCES": flux_resources("n[1-2]", {"0-2": (2, 0)})}, "its hosts are not 3"),
+        "no flux": ({"PATH": "/no/path"}, "`flux resource R` gives no answer: .*No such file"),
     },
     "SLURM": {
         "no variable": ({"SLURM_JOB_NODELIST": ""}, "SLURM_JOB_NODELIST is not set"),
@@ -106,38 +106,44 @@ def test_files_with_other_lines_than_expected(tmp_path: Path) -> None:
         find_allocation({"PBS_JOBID": "1", "PBS_NODEFILE": str(file)})
 
 
-def test_counts_are_given_only_if_all_hosts_share_them(tmp_path: Path) -> None:
-    def cpus_and_gpus(environment: Environment) -> tuple[int | None, int | None]:
+def test_each_host_has_its_own_counts(tmp_path: Path) -> None:
+    def cpus_and_gpus(environment: Environment) -> tuple[tuple[int, ...], tuple[int, ...]]:
         found = find_allocation(environment)
         assert found is not None
-        return found.cpus_per_host, found.gpus_per_host
+        return found.cpus, found.gpus
 
-    assert cpus_and_gpus({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": "a 4 b 8"}) == (None, None)
+    assert cpus_and_gpus({"LSB_JOBID": "1", "LSB_MCPU_HOSTS": "a 4 b 8"}) == ((4, 8), ())
     slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n[1-3]"}
-    assert cpus_and_gpus(slurm) == (None, None)
-    assert cpus_and_gpus({**slurm, "SLURM_JOB_CPUS_PER_NODE": "16(x2),8"}) == (None, None)
-    assert cpus_and_gpus({**slurm, "SLURM_GPUS_PER_NODE": "a100:2,h100:4"}) == (None, 6)
+    assert cpus_and_gpus(slurm) == ((), ())
+    assert cpus_and_gpus({**slurm, "SLURM_JOB_CPUS_PER_NODE": "16(x2),8"}) == ((16, 16, 8), ())
+    assert cpus_and_gpus({**slurm, "SLURM_JOB_CPUS_PER_NODE": "16"}) == ((), ()), "not of all nodes"
+    assert cpus_and_gpus({**slurm, "SLURM_GPUS_PER_NODE": "a100:2,h100:4"}) == ((), (6, 6, 6))
     nodes, gpus = tmp_path / "nodes", tmp_path / "gpus"
     nodes.write_text("a-1\na-1\nb\n")
     gpus.write_text("a-1-gpu0\na-1-gpu1\nb-gpu0\nb-gpu1\n")
     torque = {"PBS_JOBID": "1", "PBS_NODEFILE": str(nodes), "PBS_GPUFILE": str(gpus)}
-    assert cpus_and_gpus(torque) == (None, 2)
+    assert cpus_and_gpus(torque) == ((), (2, 2))
     gpus.write_text("a-1-gpu0\na-1-gpu1\n")
-    assert cpus_and_gpus(torque) == (None, None), "b has none"
+    assert cpus_and_gpus(torque) == ((), (2, 0)), "b has none"
+    different = flux_resources("n[1-3]", {"0": (32, 4), "1-2": (96, 8)})
+    environment = {**job_of("Flux", tmp_path / "flux", ("n1",)), "STANDIN_RESOURCES": different}
+    assert cpus_and_gpus(environment) == ((32, 96, 96), (4, 8, 8))
+    found = find_allocation(environment)
+    assert str(found) == "Flux job f2xyzABC: 3 nodes, 32 to 96 CPUs and 4 to 8 GPUs each"
 
 
 def test_the_host_file_of_lsf_serves_without_the_pairs(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("b\nb\na\na\n")
     found = find_allocation({"LSB_JOBID": "1", "LSB_DJOB_HOSTFILE": str(file)})
-    assert found == Allocation("LSF", "1", ("b", "a"), 2)
+    assert found == Allocation("LSF", "1", ("b", "a"), (2, 2))
 
 
 def test_a_launch_node_of_lsf_gets_no_replica() -> None:
     environment = {"LSB_JOBID": "1", "LSB_MCPU_HOSTS": "batch5 1 a01n01 42 a01n02 42"}
     launched = find_allocation({**environment, "CSM_ALLOCATION_ID": "8"})
     assert launched is not None
-    assert (launched.hosts, launched.cpus_per_host) == (("a01n01", "a01n02"), 42)
+    assert (launched.hosts, launched.cpus) == (("a01n01", "a01n02"), (42, 42))
     plain = find_allocation(environment)
     assert plain is not None
     assert plain.hosts[0] == "batch5", "without a launch node every host counts"

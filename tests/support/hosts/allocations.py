@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -52,9 +53,18 @@ def grid_engine(folder: Path, hosts: Sequence[str]) -> Environment:
 
 def flux(_: Path, hosts: Sequence[str]) -> Environment:
     """As of `flux batch -N`."""
-    count = len(hosts)
-    return {"FLUX_URI": "local:///run/flux/local", "FLUX_ENCLOSING_ID": "f2xyzABC",
-            "STANDIN_RESOURCES": f"{count} {128 * count} {8 * count} {','.join(hosts)}"}  # fmt: skip
+    resources = flux_resources(",".join(hosts), {f"0-{len(hosts) - 1}": (128, 8)})
+    return {"FLUX_URI": "local:///run/flux/local", "FLUX_ENCLOSING_ID": "f2xyzABC", "STANDIN_RESOURCES": resources}
+
+
+def flux_resources(nodes: str, ranks: Mapping[str, tuple[int, int]]) -> str:
+    """What `flux resource R` prints (RFC 20) of hosts, with cores and GPUs by ranks."""
+    parts = [
+        {"rank": rank, "children": {"core": f"0-{cores - 1}", **({"gpu": f"0-{gpus - 1}"} if gpus else {})}}
+        for rank, (cores, gpus) in ranks.items()
+    ]
+    execution = {"R_lite": parts, "starttime": 0.0, "expiration": 0.0, "nodelist": [nodes]}
+    return json.dumps({"version": 1, "execution": execution})
 
 
 def slurm(_: Path, hosts: Sequence[str]) -> Environment:

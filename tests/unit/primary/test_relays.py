@@ -176,7 +176,7 @@ def test_the_node_knows_its_devices_and_the_primary_the_rest(tmp_path: Path) -> 
     assert remote.merged(task, {"TMPDIR": "/"})["TMPDIR"] == str(tmp_path), "the job's own choice"
 
 
-def words(scheduler: str, per_node: int = 1, **facts: int) -> list[str]:
+def words(scheduler: str, per_node: int = 1, **facts: tuple[int, ...]) -> list[str]:
     allocation = Allocation(scheduler, "1", ("a", "a", "b", "b"), **facts)
     return STARTERS[scheduler].words(Request(allocation, "b", per_node, COMMAND))
 
@@ -190,10 +190,10 @@ def test_command_lines_of_the_starters() -> None:
     assert shown.stdout.splitlines() == [*COMMAND], "after a shell has read it again"
     fixed = ["run", "--unbuffered", "--requires=host:b", "--nodes=1", "--ntasks=1"]
     assert words("Flux") == [*fixed, "--exclusive", *COMMAND]
-    half = words("Flux", 2, cpus_per_host=9, gpus_per_host=4)
+    half = words("Flux", 2, cpus=(64, 9), gpus=(0, 4))
     assert half == [*fixed, "--cores-per-task=4", "--gpus-per-task=2", *COMMAND]
-    assert words("Flux", 2, cpus_per_host=8, gpus_per_host=0) == [*fixed, "--cores-per-task=4", *COMMAND]
-    with pytest.raises(LaunchError, match=r"replica\.per_node = 2: Flux job 1 has None cores a node"):
+    assert words("Flux", 2, cpus=(32, 8), gpus=(4, 0)) == [*fixed, "--cores-per-task=4", *COMMAND]
+    with pytest.raises(LaunchError, match=r"replica\.per_node = 2: Flux job 1 has None cores on b"):
         words("Flux", 2)
 
 
