@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 
 
 def default_space_file(dataset: str) -> Path:
-    """The space that comes with a data set."""
+    """The file of the space that comes with a data set."""
     own = HERE / f"hyperparameters_{dataset}.json"
     return own if own.exists() else HERE / "hyperparameters.json"
 

@@ -63,6 +63,8 @@ def _(
 
 def _identity(node: Node, architecture: Architecture) -> NodeWeights:
     shapes = architecture.weight_shapes(node)
+    # In inference mode the layer divides by sqrt(moving variance + epsilon), the variance being 1:
+    # this scale makes it the identity exactly.
     if isinstance(node.layer, BatchNorm):
         return _normalisation(shapes["gamma"], scale=sqrt(1 + BATCHNORM_EPSILON))
     kernel = np.zeros(shapes["kernel"], np.float32)
@@ -123,6 +125,8 @@ def _(
         if isinstance(node.layer, Conv):
             result[node.name] = {"kernel": _he_normal(shapes["kernel"], randomness[0])}
         else:
+            # The new branch adds nothing, whatever its convolution gives. The scale's gradient is
+            # not 0, so that the branch learns once it trains.
             result[node.name] = _normalisation(shapes["gamma"], scale=0.0)
     return result
 
@@ -142,6 +146,8 @@ def _(
     assert isinstance(node.layer, Conv)
     assert isinstance(new.layer, Conv)
     (shape,) = parent.input_shapes(node)
+    # With a stride or an even size, "same" padding of the larger kernel is not the smaller one's
+    # with as much on either side: the old kernel goes where its elements meet the same pixels.
     padding = [
         (offset, after - before - offset)
         for size, before, after, stride in zip(

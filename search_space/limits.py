@@ -10,25 +10,25 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.operations import totals
 
 TRAINED_COPIES = 3
-"""Weights, gradients and momentum."""
+"""Copies of the parameters in a training: weights, gradients and momentum."""
 
 ACTIVATION_BYTES: Mapping[str, int] = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
 """Bytes of an output that is kept for the backward pass, by arithmetic of the layers."""
 
 WEIGHT_BYTES = 4
-"""Weights, gradients and momentum are float32 also in mixed precision."""
+"""Bytes of a weight, a gradient or a momentum: float32, also in mixed precision."""
 
 USABLE_SHARE = 0.85
-"""Of an accelerator's memory: allocators round up and leave gaps."""
+"""Share of an accelerator's memory that can be planned with: allocators round up and leave gaps."""
 
 RESERVED_BYTES = 2 * 10**9
-"""Of an accelerator: a context, workspaces of its libraries, and the next trial's warm ranks."""
+"""Bytes of an accelerator for a context, libraries' workspaces, and the next trial's warm ranks."""
 
 
 def usable_memory(total_bytes: int, sharers: int = 1) -> int:
     """Bytes of an accelerator's memory that one of `sharers` replicas may plan its trainings with.
 
-    At least half of its part, on accelerators so small that the reserve would be most of it.
+    It is at least half of the replica's part: on a small accelerator the reserve would be most.
     """
     own = total_bytes // sharers
     return max(int(USABLE_SHARE * own) - RESERVED_BYTES, own // 2)
@@ -45,7 +45,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most parameters, operations per trained image, layers with weights, and bytes of memory."""
+    """The largest numbers of parameters, operations per trained image, layers with weights, and
+    bytes of memory for a batch."""
 
     parameters: int
     operations: int
@@ -55,7 +56,7 @@ class Limits:
     activation_bytes: int
 
     def refusal(self, architecture: Architecture, known: Size | None = None) -> str | None:
-        """The reason why an architecture is too large, or None. `known`: its size, if counted."""
+        """The reason why an architecture is too large, or None. `known` is its size, if counted."""
         size = known if known is not None else _size_of(architecture)
         if size.parameters > self.parameters:
             return f"{size.parameters} parameters; the limit is {self.parameters}"
@@ -92,7 +93,7 @@ def growth_limits(
 
 
 def training_memory(architecture: Architecture, batch_size: int, activation_bytes: int) -> int:
-    """Estimated bytes of a training: weights three times, and outputs for the backward pass."""
+    """Estimated bytes of a training: `TRAINED_COPIES` of the weights, and the kept outputs."""
     return _memory(architecture, totals(architecture)[1], batch_size, activation_bytes)
 
 

@@ -42,6 +42,8 @@ class Deepen:
         """
         if self.after not in deepen_sites(architecture):
             raise ArchitectureError(f"cannot deepen after {self.after!r}: it is not a ReLU on images")
+        # After a ReLU the values are not negative, so that the ReLU of an identity block changes
+        # none.
         conv, norm, relu = _names(architecture, "deep", "conv", "bn", "relu")
         channels = architecture.shapes[self.after][2]
         layer = Conv(channels, kernel=(INSERTED_KERNEL, INSERTED_KERNEL), tunable_kernel=True)
@@ -102,6 +104,7 @@ class AddSkip:
         (read,) = target.inputs
         conv, norm, total = _names(architecture, "skip", "conv", "bn", "add")
         projection = _projection(architecture, self.source, read)
+        # Before the target, whose input the sum replaces: nodes stand in topological order.
         new = [Node(conv, projection, (self.source,))] if projection else []
         new.append(Node(norm, BatchNorm(zero_scale=True), (conv if projection else self.source,)))
         new.append(Node(total, Add(), (read, norm)))
@@ -136,7 +139,7 @@ class EnlargeKernel:
 
 Morph = Deepen | Widen | AddSkip | EnlargeKernel
 MORPH_TYPES: dict[str, type[Morph]] = {kind.__name__: kind for kind in (Deepen, Widen, AddSkip, EnlargeKernel)}
-"""Every morph by its name in records."""
+"""Types of morphs by their names in records."""
 
 
 def deepen_sites(architecture: Architecture) -> tuple[str, ...]:
@@ -178,7 +181,7 @@ def find_stream(architecture: Architecture, name: str) -> Stream:
 
 
 def skip_sites(architecture: Architecture) -> Iterator[AddSkip]:
-    """Every skip connection that can be added."""
+    """Yield every skip connection that can be added."""
     relus = deepen_sites(architecture)
     for position, target in enumerate(relus):
         for source in relus[:position]:
@@ -192,6 +195,7 @@ def _can_skip(architecture: Architecture, source: str, target: str) -> bool:
         return False
     (read,) = architecture.by_name[target].inputs
     reader = architecture.by_name[read]
+    # The target reads the source already, directly or through an addition.
     if source == read or (reader.layer.commutes and source in reader.inputs):
         return False
     return _strides(architecture, source, read) is not None
@@ -200,6 +204,8 @@ def _can_skip(architecture: Architecture, source: str, target: str) -> bool:
 def _strides(architecture: Architecture, source: str, read: str) -> tuple[int, int] | None:
     strides = []
     for before, after in zip(architecture.shapes[source][:2], architecture.shapes[read][:2], strict=True):
+        # "Same" padding gives ceil(size / stride) outputs: the smallest stride that can fit is
+        # tried, and a larger one gives fewer.
         stride = -(-before // after)
         if -(-before // stride) != after:
             return None
@@ -218,5 +224,7 @@ def _projection(architecture: Architecture, source: str, read: str) -> Conv | No
 
 def _names(architecture: Architecture, prefix: str, *parts: str) -> tuple[str, ...]:
     taken = architecture.by_name
+    # The first free number: the same architecture and morph give the same names, and so one hash,
+    # on every replica.
     number = next(n for n in count(1) if not any(f"{prefix}{n}_{part}" in taken for part in parts))
     return tuple(f"{prefix}{number}_{part}" for part in parts)

@@ -19,11 +19,11 @@ from search_space.morphisms import (
 from search_space.streams import streams
 
 MAX_DRAWS = 100
-"""Draws before the architecture is assumed to have no morph left."""
+"""Draws after which an architecture is taken to have no morph left."""
 
 
 def random_morph(architecture: Architecture, rng: random.Random) -> tuple[Morph, Architecture]:
-    """A random morph and the child that it makes. Raises ArchitectureError if none can be found."""
+    """Draw a morph, and make its child. Raises ArchitectureError if none can be found."""
     for _ in range(MAX_DRAWS):
         morph = rng.choice(_OPERATORS)(architecture, rng)
         if morph is None:
@@ -62,4 +62,5 @@ def _enlarge(architecture: Architecture, rng: random.Random) -> Morph | None:
     return EnlargeKernel(rng.choice(sites)) if sites else None
 
 
+# Drawn with equal odds; their order is part of what a seed gives (`referee/replay.py`).
 _OPERATORS = (_deepen, _widen, _skip, _enlarge)

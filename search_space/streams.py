@@ -17,7 +17,7 @@ from aiperf.network.layers import Conv
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Nodes that share one width: those that produce it, keep it, and read it."""
+    """The nodes that share one width: those that produce it, keep it, and read it."""
 
     channels: int
     producers: tuple[str, ...]
@@ -47,7 +47,7 @@ def streams(architecture: Architecture) -> tuple[Stream, ...]:
 
 
 def stream_of(architecture: Architecture, name: str) -> Stream | None:
-    """Of `streams`, the one with that node, in less time than all; None if there is none."""
+    """The one of `streams` that has a node, in less time than all; None if there is none."""
     if name not in architecture.by_name:
         return None
     roots = _roots(architecture)
@@ -81,6 +81,7 @@ def stream_roots(nodes: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
     for name, kept in nodes:
         parents[name] = name
         for source in kept:
+            # An addition joins the streams of its inputs: their widths must stay equal.
             parents[find(name)] = find(source)
     return {name: find(name) for name in parents}
 
@@ -91,6 +92,7 @@ def _stream(architecture: Architecture, members: list[Node], consumers: list[Nod
     known = all(
         node.layer.kind == "dense" or (isinstance(node.layer, Conv) and node.layer.groups == 1) for node in consumers
     )
+    # The input's own channels, and the classes of the output, are given by the data.
     if not plain or not known or not consumers or architecture.output.name in {node.name for node in members}:
         return None
     return Stream(

@@ -1,4 +1,4 @@
-"""The SLURM job that a process is in: its components and what SLURM itself says it has."""
+"""The SLURM job that a process is in: its components, and its GPUs as SLURM itself lists them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from slurm.hostlists import expand
 
 SPECIAL_STEPS = 0xFFFFFFF0
-"""Numbers from here on are steps that hold nothing: of a batch script or salloc's own shell."""
+"""First number of the steps that hold no resources: a batch script's, and salloc's own shell."""
 
 _GPUS = re.compile(r"gpu(?::[\w.-]+)?:(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A job; one of several of a heterogeneous job, whose steps name their own."""
+    """A job, or one of the several parts of a heterogeneous job."""
 
     job: str
     nodes: tuple[str, ...]
 
 
 def components(environment: Mapping[str, str]) -> tuple[Component, ...]:
-    """The components of the job by its variables; none outside of a job.
+    """The components of the job, from its variables; none outside of a job.
 
     Raises UsageError if a list of nodes cannot be read.
     """
@@ -46,6 +46,8 @@ def gpus_of_nodes(shown: str) -> int | None:
 
     None if it does not say.
     """
+    # The lines of nodes are exact, but GRES is in them only if SLURM allocates devices by number:
+    # else the job's total, which SLURM spreads evenly.
     nodes = re.findall(r"^\s*Nodes=\S+ CPU_IDs=.*$", shown, re.MULTILINE)
     if nodes:
         return min(sum(map(int, _GPUS.findall(line.partition(" GRES=")[2]))) for line in nodes)

@@ -20,7 +20,7 @@ TUNING = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
 """Prefixes of variables by which sites and users set up MPI."""
 
 STARTERS_OWN = ("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir", "OMPI_MCA_shmem_RUNTIME")
-"""Of those, what an mpirun sets for its own ranks."""
+"""Prefixes of those variables that an mpirun sets for its own ranks: to others they are wrong."""
 
 STEP_OPTIONS = "OMPI_MCA_plm_slurm_args"
 
@@ -28,7 +28,8 @@ NAME_FORMAT = "%i|%j"
 """Format of squeue: id and name of a job or step."""
 
 HOSTS_OF_JOB = """exec "$@" --hosts "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)\""""
-"""A shell command that runs another one with the nodes of its job as `--hosts`."""
+"""Shell command that runs another one with the nodes of its job as `--hosts`. Only inside of the
+allocation, which may wait in the queue for long, are they known."""
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -45,7 +46,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def step_in_allocation(
     job: str, name: str, nodes: Sequence[str], command: Sequence[str], part: StepPart | None = None
 ) -> list[str]:
-    """One task on the first of `nodes`, which all belong to the allocation `job`.
+    """The command of one task on the first of `nodes`, which all belong to the allocation `job`.
 
     It may use everything that the job has on the node, or its own part.
     """
@@ -54,7 +55,7 @@ def step_in_allocation(
 
 
 def trial_step(job: str, node: str, part: StepPart) -> list[str]:
-    """A step of a part of a node that ends at once, or within seconds if SLURM cannot start it."""
+    """The command of a step that tries a part of a node: it ends at once, or within seconds."""
     return ["srun", f"--jobid={job}", f"--nodelist={node}", "--immediate=5", *_one_task("aiperf-try", part), "true"]
 
 
@@ -68,7 +69,7 @@ def steps_of_mpirun(name: str, environment: Mapping[str, str]) -> dict[str, str]
 
 
 def job_of_its_own(config: RunConfig, request: Request, name: str, command: Sequence[str]) -> list[str]:
-    """An allocation for one replica, which may wait in the queue, and a task on its first node."""
+    """The command of an allocation for one replica, which may wait in the queue, and its task."""
     nodes = config.replica.nodes
     several = ("bash", "-c", HOSTS_OF_JOB, "bash") if nodes > 1 else ()
     allocate = ["salloc", f"--job-name={name}", f"--nodes={nodes}", *job_options(config, request)]
@@ -76,7 +77,7 @@ def job_of_its_own(config: RunConfig, request: Request, name: str, command: Sequ
 
 
 def job_options(config: RunConfig, request: Request) -> list[str]:
-    """Where, for how long and with which resources a job runs, as options of salloc and sbatch."""
+    """The options of salloc and sbatch for a job's partition, time limit and resources."""
     settings = config.slurm
     chosen = {
         "--partition": settings.partition,
@@ -107,7 +108,7 @@ def replica_name(config: RunConfig, replica: int, identity: PrimaryIdentity) -> 
 
 
 def of_earlier(output: str, config: RunConfig, identity: PrimaryIdentity) -> list[str]:
-    """The ids of what earlier primaries of a run have started, from squeue with NAME_FORMAT."""
+    """The ids of jobs and steps of a run's earlier primaries, from squeue with NAME_FORMAT."""
     rows = (line.strip().partition("|") for line in output.splitlines())
     mine = re.compile(rf"r\d+-{re.escape(job_name(config))}-{re.escape(identity.run)}-(\d+)")
     matches = ((number, mine.fullmatch(name)) for number, _, name in rows)

@@ -18,10 +18,7 @@ from aiperf.errors import UsageError
 from aiperf.untrusted.text import VALUE_CHARACTERS, cut, shown
 
 MEMORY_SHARE = 0.95
-"""Configured share of a node's memory.
-
-SLURM drains a node that reports less memory than configured.
-"""
+"""Share of a node's memory that is configured: SLURM drains a node that reports less than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class _Accelerator(BaseModel):
 
 
 class _Facts(BaseModel):
-    """The facts of a node that slurm.conf needs. A node may say anything of itself."""
+    """The facts of a node that slurm.conf needs, checked: a node may report anything of itself."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -109,7 +106,7 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def check_name(option: str, text: str, rule: TextRule) -> str:
-    """A name for slurm.conf. Raises UsageError if it is not one."""
+    """Give back a name that is fit for slurm.conf. Raises UsageError if it is not."""
     if not rule.meets(text):
         raise UsageError(f"{option} {shown(text)}: allowed is {rule.allowed}")
     return text

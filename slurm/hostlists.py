@@ -8,7 +8,7 @@ from aiperf.errors import UsageError
 from aiperf.untrusted.text import shown
 
 MAX_HOSTS = 65_536
-"""Limit of a list, above the size of any cluster: it bounds the cost of a typing error."""
+"""Most hosts of a list, more than any cluster has: it bounds the cost of a typing error."""
 
 
 MAX_CHARACTERS = 2**22
@@ -73,4 +73,5 @@ def _expand_range(piece: str, text: str) -> list[str]:
     first, last = match[1], match[2] or match[1]
     if int(last) < int(first) or int(last) - int(first) >= MAX_HOSTS:
         raise UsageError(f"host list {shown(text)}: {shown(piece)} is not a range such as 01-16")
+    # SLURM pads to the width of the first number: 08-11 is 08, 09, 10, 11.
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]

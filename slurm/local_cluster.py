@@ -28,7 +28,7 @@ STOP_TIMEOUT_S = 10.0
 PROGRAM_TIMEOUT_S = 60.0
 LOOK_INTERVAL_S = 0.2
 NODE_TIMEOUT_S = 10
-"""Seconds without an answer after which the controller considers a node dead."""
+"""Seconds without an answer after which the controller takes a node for dead."""
 
 STANDS_FOR_GPUS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random")
 
@@ -39,10 +39,7 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 
 
 class LocalClusterError(AiperfError):
-    """The cluster could not be started.
-
-    Raised by `LocalCluster.start` with the reason or the folder of the logs.
-    """
+    """A cluster that could not be started, with the reason or the folder of the logs."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +182,7 @@ def configuration(folder: Path, nodes: int, cpus: int | None, gpus: int) -> str:
         f"SlurmdSpoolDir={folder}/%n",
         f"SlurmctldPidFile={folder / 'slurmctld.pid'}",
         f"SlurmdPidFile={folder}/%n/slurmd.pid",
+        # Control groups need root, and would be the machine's own.
         "ProctrackType=proctrack/linuxproc",
         f"TaskPlugin=task/{'affinity' if cpus is None else 'none'}",
         "SwitchType=switch/none",
@@ -192,6 +190,7 @@ def configuration(folder: Path, nodes: int, cpus: int | None, gpus: int) -> str:
         "SelectType=select/cons_tres",
         f"SelectTypeParameters={'CR_Core_Memory' if cpus is None else 'CR_CPU'}",
         "SchedulerType=sched/backfill",
+        # The claimed CPUs count, whatever the machine has.
         "SlurmdParameters=config_overrides",
         "JobAcctGatherType=jobacct_gather/none",
         "AccountingStorageType=accounting_storage/none",
@@ -210,7 +209,7 @@ def configuration(folder: Path, nodes: int, cpus: int | None, gpus: int) -> str:
 
 
 def _real_cpus() -> str:
-    """Sockets, cores and threads of this machine as slurmd finds them."""
+    """The sockets, cores and threads of this machine, as slurmd itself finds them."""
     program = _program("slurmd")
     assert program is not None
     answer = ask_and_wait([program, "-C"], PROGRAM_TIMEOUT_S)

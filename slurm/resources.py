@@ -1,4 +1,4 @@
-"""What a replica, or the allocation of a whole run, asks SLURM for on a node: pure functions."""
+"""The resources of a node that a replica's job or a whole run's allocation asks SLURM for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODE_FORMAT = "%P|%c|%m"
 """Format of sinfo: partition, CPUs, MiB of memory; a star marks the default partition."""
 
 ALL_MEMORY = "0"
-"""SLURM's word for all the memory of a node."""
+"""Value of --mem that asks for all the memory of a node."""
 
 JOBS_MEMORY_PERCENT = 90
 """Percentage of a node's memory for jobs that share it: its system may keep some (MemSpecLimit)."""
@@ -36,7 +36,7 @@ class NodeSize:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a job asks for on each of its nodes. None: it does not ask, and SLURM decides."""
+    """The resources that a job asks for on each of its nodes. None: SLURM decides."""
 
     exclusive: str | None
     """The option that keeps other jobs off the node."""
@@ -146,7 +146,7 @@ def gpus_of_allocation(settings: SlurmSection, environment: Mapping[str, str], j
 
 
 def smallest_node(shown: str, partition: str | None) -> NodeSize | None:
-    """The fewest CPUs and the least memory of a partition's nodes, from sinfo with NODE_FORMAT.
+    """The fewest CPUs and the least memory among a partition's nodes, from sinfo with NODE_FORMAT.
 
     None for `partition`: SLURM's default. The result is None if no node is shown.
     """

@@ -57,6 +57,8 @@ def job_script(request: ScriptRequest) -> str:
         f"{shlex.join(command)} &",
         "run=$!",
         "trap 'kill -TERM $run' TERM",
+        # A signal ends the first `wait` before the run: the second one waits for it, and gives its
+        # code.
         "wait $run && exit 0",
         "wait $run",
         "",
@@ -78,7 +80,7 @@ def _activation(line: str | None) -> Sequence[str]:
 
 
 def remarks(config: RunConfig) -> list[str]:
-    """What a long run on a cluster usually asks for, and this one leaves to SLURM."""
+    """Remarks on options that long runs usually set, and this one leaves to SLURM."""
     settings, found = config.slurm, []
     if settings.partition is None:
         found.append("slurm.partition is not set: SLURM takes its default partition")

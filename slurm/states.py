@@ -22,14 +22,14 @@ MEANINGS = {
     "SUSPENDED": "it is suspended",
     "TIMEOUT": "it reached its time limit",
 }
-"""Ends of a job that it did not cause itself, and errors."""
+"""States of jobs that have not ended well, in words."""
 
 BROKEN_NODE_STATES = ("down", "drain", "fail", "not_resp", "unk", "power", "reboot")
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """One job or step."""
+    """The state of one job or step."""
 
     id: str
     name: str
@@ -43,7 +43,7 @@ NODES_FORMAT = "%P|%N|%T"
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """One node of a partition."""
+    """The state of one node of a partition."""
 
     name: str
     state: str
@@ -57,7 +57,7 @@ def parse_nodes(output: str, partition: str | None) -> tuple[NodeState, ...]:
 
 
 def parse_jobs(output: str) -> tuple[JobState, ...]:
-    """Lines of `squeue --noheader --format` with JOB_FORMAT. Other lines are left out."""
+    """The jobs in the output of `squeue --noheader --format` with JOB_FORMAT; other lines are not."""
     rows = (line.strip().split("|", 3) for line in output.splitlines())
     return tuple(JobState(*row) for row in rows if len(row) == 4)
 

@@ -10,10 +10,10 @@ from aiperf.errors import UsageError
 from aiperf.untrusted.text import shown
 
 STOP_SIGNAL_S = 120
-"""SLURM warns the run this many seconds before the time limit, for an orderly end."""
+"""Seconds before the time limit at which SLURM warns the run, for an orderly end."""
 
 LEAST_START_S = 60
-"""A run needs at least this long to start its replicas."""
+"""Least seconds that a run needs to start its replicas."""
 
 FOREVER = ("UNLIMITED", "INFINITE")
 
@@ -22,7 +22,7 @@ _DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def limit_s(text: str) -> float:
-    """Seconds of a time limit; infinite without one.
+    """The seconds of a time limit; infinite for UNLIMITED.
 
     Raises UsageError.
     """

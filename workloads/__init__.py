@@ -8,6 +8,6 @@ from workloads.contract import Workload
 WORKLOADS: Registry[Workload] = Registry("workload", {"classification": "workloads.classification:CLASSIFICATION"})
 
 DEFAULT_WORKLOAD = "classification"
-"""The workload that AIPerf trains."""
+"""The workload of AutoML."""
 
 __all__ = ["DEFAULT_WORKLOAD", "WORKLOADS", "Workload"]

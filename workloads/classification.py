@@ -16,21 +16,21 @@ from aiperf.wire.messages import TrainRequest
 from workloads.contract import Batch, PerExample, Sums
 
 TOP_1 = PerExample("categorical_accuracy")
-"""1 if the class with the highest output is the labelled one, else 0."""
+"""Metric that is 1 if the class with the highest output is the labelled one, else 0."""
 
 
 class Classification:
-    """Images (S, S, 3) to probabilities of classes (paper, section 4.3 and Table 4)."""
+    """Classification of images (S, S, 3) by probabilities (paper, section 4.3 and Table 4)."""
 
     target_quality = 1 - MAXIMUM_ERROR
     metrics = (TOP_1,)
 
     def training_loss(self, request: TrainRequest) -> PerExample:
-        """Cross-entropy with smoothed labels (Szegedy et al. 2016, section 7)."""
+        """The cross-entropy with smoothed labels (Szegedy et al. 2016, section 7)."""
         return PerExample("categorical_crossentropy", {"label_smoothing": request.label_smoothing})
 
     def validation_loss(self, request: TrainRequest) -> PerExample:
-        """Cross-entropy with the labels as they are."""
+        """The cross-entropy with the labels as they are."""
         return PerExample("categorical_crossentropy")
 
     def dataset(self, request: TrainRequest) -> Dataset:

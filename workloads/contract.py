@@ -18,7 +18,7 @@ from aiperf.network.architecture import Architecture
 from aiperf.wire.messages import TrainRequest
 
 Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
-"""Inputs and labels."""
+"""Inputs and labels of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Sums:
     examples: int
     loss: float
     metrics: tuple[float, ...] = ()
-    """In the order of `Workload.metrics`; empty after training, which computes none."""
+    """Sums of `Workload.metrics`, in their order; empty after training, which computes none."""
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Sums:
-        """From the values that compiled steps give: loss, metrics, examples."""
+        """Make sums of the values that compiled steps give: loss, metrics, examples."""
         loss, *metrics, examples = values.tolist()
         return cls(round(examples), loss, tuple(metrics))
 
@@ -52,7 +52,7 @@ class TrainedWorkload(Protocol):
     """A workload as the training loop sees it."""
 
     def blank(self, examples: int, dataset: Any) -> Batch:
-        """A batch of this many blank examples with valid labels: to warm up with, or empty."""
+        """Make a batch of this many blank examples with valid labels, or an empty one."""
 
     def reached(self, facts: EpochFacts) -> bool:
         """True if an epoch reaches the target."""
@@ -73,7 +73,7 @@ class Workload(TrainedWorkload, Protocol):
 
     @property
     def metrics(self) -> tuple[PerExample, ...]:
-        """Summed over the validation examples, next to the loss."""
+        """Metrics that are summed over the validation examples, in addition to the loss."""
 
     def training_loss(self, request: TrainRequest) -> PerExample:
         """The loss that is minimised."""

@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def own_rank(settings: RankSettings) -> int:
-    """This process's rank. Raises SystemExit, for the trial's log, if its starter gave none."""
+    """Find this process's rank. Raises SystemExit, for the log, if its starter gave none."""
     if settings.ranks + settings.servers == 1:
         return 0
     if (numbers := rank_numbers()) is None:
@@ -112,13 +112,13 @@ class Rank:
             serve(settings.groups, self._clock)
             return False
         self._channel.phase("start")
-        # Frameworks take seconds to import: only after the agent knows that something happens.
+        # Frameworks take seconds to import: the agent is to know before that the rank has started.
         local_rank = local_rank_of() if settings.ranks + settings.servers > 1 else 0
         own = own_accelerator(local_rank)
         os.environ.update(own)  # frameworks read it as they are imported
         framework = self._framework = FRAMEWORKS.load(self._settings.framework)()
         collective = open_ranks(framework, settings, self._clock)
-        # Before anything looks at a device: frameworks read their settings when they first do.
+        # Before the first look at a device: that is when frameworks read their settings.
         framework.configure(settings.cpu_threads, 0 if own else local_rank)
         if (reason := invisible_reason(framework.name(), framework.accelerators())) is not None:
             raise TrialFailedError(UNFIT, reason)
@@ -137,7 +137,7 @@ class Rank:
         yield_to_warm_up()
         if framework.accelerators():
             gc.collect()  # what was left of warming up may hold memory of a device
-        gc.freeze()  # what a framework and a model are made of: it need not be visited ever again
+        gc.freeze()  # the objects of framework and model stay: the collector need not visit them again
         gc.enable()
         early = training.run(begin, self._channel)
         collective.close()
@@ -147,7 +147,10 @@ class Rank:
 def _ready(
     framework: Framework, request: TrainRequest, collective: Collective, clock: Clock
 ) -> ReadyTraining | ReadyScience:
-    """What a request asks for, built and warm; only now Keras is imported."""
+    """Build and warm up the training that a request asks for.
+
+    Keras is imported here and not before: importing the framework's module has chosen its backend.
+    """
     import_lean("keras")
     if request.workload is not None:
         from replica.trainer.science import ReadyScience  # noqa: PLC0415
@@ -159,7 +162,7 @@ def _ready(
 
 
 def kind_of(error: Exception, framework: Framework | None) -> str:
-    """The kind of an unexpected failure, as the framework knows it."""
+    """Find the kind of an unexpected failure, by the framework if it knows it."""
     known = framework.kind_of(error) if framework is not None else None
     return known or ("out_of_memory" if is_out_of_memory(error) else "error")
 

@@ -31,32 +31,32 @@ ORPHANED_EXIT = 3
 
 
 class Reporter:
-    """Takes reports of a training as it proceeds, and by itself ignores them."""
+    """The receiver of a training's reports, which by itself ignores them."""
 
     def phase(self, phase: Phase) -> None:
-        """A phase begins."""
+        """Report that a phase begins."""
 
     def progress(self, facts: ProgressFacts) -> None:
-        """Images of the current epoch so far."""
+        """Report the images of the current epoch so far."""
 
     def epoch(self, facts: EpochFacts) -> None:
-        """An epoch is complete."""
+        """Report a completed epoch."""
 
     def exchange(self, groups: Sequence[ExchangeFacts], servers: Sequence[ServerFacts]) -> None:
-        """What groups and servers of a hybrid training did in an epoch."""
+        """Report the work of a hybrid training's groups and servers in an epoch."""
 
 
 class RankReporter(Reporter):
-    """Takes the reports of one rank, and by itself ignores them."""
+    """The receiver of one rank's reports, which by itself ignores them."""
 
     def ready(self, built: BuiltFacts) -> None:
-        """The model is built and warm."""
+        """Report that the model is built and warm."""
 
     def done(self, early: bool) -> None:
-        """The training is over; `early` if patience ended it."""
+        """Report that the training is over; `early` if patience ended it."""
 
     def failed(self, kind: str, reason: str) -> None:
-        """The training cannot continue."""
+        """Report that the training cannot continue."""
 
 
 def peer_user(connection: socket.socket) -> int:
@@ -103,7 +103,7 @@ class Channel(RankReporter):
         self._send(TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts))
 
     def exchange(self, groups: Sequence[ExchangeFacts], servers: Sequence[ServerFacts]) -> None:
-        """Send what groups and servers did in an epoch."""
+        """Send the work of groups and servers in an epoch."""
         now_ms = self._clock.monotonic_ms()
         self._send(TrainerExchange(monotonic_ms=now_ms, groups=tuple(groups), servers=tuple(servers)))
 
@@ -139,7 +139,7 @@ class Channel(RankReporter):
 
 
 class SilentChannel(RankReporter):
-    """Takes the reports of ranks other than 0.
+    """The receiver of the reports of ranks other than 0.
 
     Only failures matter: they go to the log, which the agent reads.
     """

@@ -29,31 +29,32 @@ class Checkpoint:
     """The knowledge of a training after an epoch, apart from the state of model and optimiser."""
 
     qualities: list[float]
-    """Of the epochs so far."""
+    """Qualities of the epochs so far."""
     best_weights: list[Any] | None
 
     @property
     def best_epoch(self) -> int:
-        """Number of the latest epoch with the best quality: the one that `best_weights` are of."""
+        """Number of the latest epoch with the best quality, whose weights are `best_weights`."""
         return max(range(1, len(self.qualities) + 1), key=lambda epoch: (self.qualities[epoch - 1], epoch))
 
 
 class HasState(Protocol):
-    """What is kept: the part of `CompiledSteps` that a checkpoint needs."""
+    """The part of `CompiledSteps` that a checkpoint needs."""
 
     def state(self) -> list[NDArray[Any]]:
         """Copies of all variables."""
 
     def restore(self, state: Sequence[NDArray[Any]]) -> None:
-        """Set all variables. Raises ValueError if the shapes are others."""
+        """Set all variables. Raises ValueError if their shapes differ from the state's."""
 
 
 class Checkpoints:
-    """Rank 0 writes in the background, one at a time; every rank resumes from what rank 0 reads.
+    """The checkpoints of a training: rank 0 writes and reads them for all ranks.
 
-    The one before stays: a trainer that is stopped may have written the state after an epoch whose
-    record was cut off, and a training that resumed from there would lack that epoch. A checkpoint
-    that cannot be written or read costs a warning in the log, and nothing else.
+    It writes in the background, one at a time. The checkpoint before stays: a trainer that is
+    stopped may have written the state after an epoch whose record was cut off, and a training that
+    resumed from there would lack that epoch. A checkpoint that cannot be written or read costs a
+    warning in the log, and nothing else.
     """
 
     def __init__(self, begin: Begin, steps: HasState, collective: Collective, clock: Clock) -> None:
@@ -92,7 +93,7 @@ class Checkpoints:
             log.warning("checkpoint %s was not written: %s", self._path, error)
 
     def resume(self, kept: BestWeights | None) -> list[float]:
-        """The qualities of the epochs before; their best weights are kept as this training's."""
+        """Restore; give the qualities of the epochs before, whose best weights are kept."""
         restored = self.restore()
         if restored is None:
             return []

@@ -36,24 +36,28 @@ OUT_OF_MEMORY = (
     # TensorFlow found no room for an input on the device.
     "dst tensor is not initialized",
 )
-"""In lower case. They are asked for first: what exchanges tensors runs out of memory, too."""
+"""Texts of a lack of memory, in lower case.
+
+They are looked for before those of a lost rank: libraries that exchange tensors run out of memory,
+too, and their names are in the text then.
+"""
 
 SHARED_DEVICE = ("duplicate gpu detected",)
-"""Of NCCL and RCCL."""
+"""Texts of NCCL and RCCL when two ranks have one device."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for an exception that says that memory is short, of the host or of an accelerator."""
+    """True for an exception that reports a lack of memory, of the host or of an accelerator."""
     text = f"{type(error).__name__}: {error}".lower()
     return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
 
 
 @contextmanager
 def others_may_die(*kinds: type[BaseException]) -> Iterator[None]:
-    """Take exceptions of these kinds for the loss of another rank, unless their text knows better.
+    """Take exceptions of these kinds for the loss of another rank, unless their text names a cause.
 
-    Raises TrialFailedError ("rank_lost"), ("unfit") if ranks share an accelerator, and what lacks
-    memory as it is.
+    Raises TrialFailedError ("rank_lost"), or ("unfit") if ranks share an accelerator. Exceptions
+    about memory pass as they are.
     """
     try:
         yield

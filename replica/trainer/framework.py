@@ -18,7 +18,7 @@ from replica.trainer.tasks.contract import Task
 from workloads.contract import Batch, Workload
 
 BlankBatch = Callable[[int], Batch]
-"""Gives a batch of this many blank images with valid labels."""
+"""Function that makes a batch of this many blank images with valid labels."""
 
 Pipeline = Literal["tensorflow", "numpy"]
 """An input pipeline for encoded images: tf.data, or one that needs no framework."""
@@ -47,10 +47,10 @@ class CompiledSteps(Protocol):
         """
 
     def evaluate(self, images: Any, labels: Any) -> Any:
-        """Sums over all ranks, on the device: loss, metrics, images, (2 + M,) float32."""
+        """Evaluate; give sums over all ranks, on the device: loss, metrics, images, (2 + M,)."""
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
-        """Wait for the steps that gave these results; a row for each of them."""
+        """Wait for the steps that gave these results; give a row for each of them."""
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the training steps that follow; it waits for nothing."""
@@ -79,14 +79,11 @@ class TaskSteps(CompiledSteps, Protocol):
     """
 
     def take_rows(self) -> NDArray[np.float32]:
-        """The rows of the examples that this rank has evaluated since the last call.
-
-        (M, columns)
-        """
+        """Take the rows of this rank's evaluated examples since the last call: (M, columns)."""
 
 
 class Framework(Protocol):
-    """A framework. Its module is imported, and so chooses Keras's backend, before Keras is."""
+    """A framework. Importing its module, before Keras, chooses Keras's backend."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -100,10 +97,7 @@ class Framework(Protocol):
         """
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:
-        """Set threads and take this rank's accelerator, if there is one.
-
-        Before the first tensor.
-        """
+        """Set threads and take this rank's accelerator, if any, before the first tensor."""
 
     def name(self) -> str:
         """Name and version, with Keras's: "tensorflow 2.20.0, keras 3.11.3"."""
@@ -117,10 +111,10 @@ class Framework(Protocol):
     def compile(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> CompiledSteps:
-        """The steps for a Keras model and a built Keras optimiser."""
+        """Make the steps for a Keras model and a built Keras optimiser."""
 
     def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
-        """The steps of a scientific task. Raises TrialFailedError ("build") if it has none."""
+        """Make the steps of a scientific task. Raises TrialFailedError ("build") if it has none."""
 
     def kind_of(self, error: Exception) -> str | None:
-        """The kind of failure of an exception ("out_of_memory", "data", ...); None if unknown."""
+        """Find the kind of an exception's failure ("out_of_memory", "data"); None if unknown."""

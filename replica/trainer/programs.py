@@ -21,20 +21,17 @@ class RankProgram:
 
 
 MakeRankProgram = Callable[[RankSettings, RunConfig], RankProgram]
-"""Gives the program of a rank with these settings in this run.
-
-It speaks `aiperf.wire.messages` over a socket.
-"""
+"""Function that makes the program of a rank, which speaks `aiperf.wire.messages` over a socket."""
 
 
 def keras(settings: RankSettings, config: RunConfig) -> RankProgram:
-    """The trainer: real models, real data."""
+    """Make the command of the trainer, with real models and real data."""
     own = settings.model_copy(update={"framework": config.training.framework})
     return RankProgram(python_module("replica.trainer", own.model_dump_json()))
 
 
 def simulated(settings: RankSettings, config: RunConfig) -> RankProgram:
-    """A trainer that only takes the time of a training, for rehearsals."""
+    """Make the command of a trainer that only takes the time of a training, for rehearsals."""
     alone = settings.model_copy(update={"ranks": 1})
     words = (alone.model_dump_json(), config.simulated.model_dump_json())
     return RankProgram(python_module("replica.trainer.simulated", *words), is_whole_group=True)

@@ -46,6 +46,7 @@ class ReadyTraining:
         builder.set_up(request.precision, request.seed + collective.rank)
         self._model = builder.build_model(self._architecture)
         builder.check_model(self._model, self._architecture)
+        # Read back from the model: what is counted must be what trains, not what was asked for.
         found = built.architecture_of(self._model, self._architecture).hash
         if found != self._architecture.hash:
             raise TrialFailedError("mismatch", f"the built model is {found}, not {self._architecture.hash}")
@@ -58,7 +59,7 @@ class ReadyTraining:
             environment=framework_variables(),
             fingerprint=fingerprint_of(request, dataset, collective.rank, collective.size),
         )
-        """What rank 0 has built; devices are those of all ranks."""
+        """Facts of the model that rank 0 has built, and the devices of all ranks."""
         optimiser = optimisers.build_optimiser(self._model, request)
         steps = framework.compile(self._model, optimiser, workload, collective, request)
         trained = Trained(self._model, self._model.trainable_variables)

@@ -14,7 +14,7 @@ from aiperf.wire.messages import TrainRequest
 from workloads.science.contract import Schedule
 
 Rate = Callable[[float], float]
-"""The learning rate after this many epochs, with the fraction of the epoch in progress."""
+"""Function that gives the learning rate after a number of epochs and a fraction of the next."""
 
 
 def linear_rate(request: TrainRequest) -> Rate:

@@ -34,11 +34,11 @@ from workloads.data import find_set
 from workloads.science import SCIENCE
 from workloads.science.contract import DataNeeds, WorkloadSize
 
-# A scientific workload as the training loop sees it.
+# The workload as the training loop sees it: measures of rows in place of sums of metrics.
 
 
 class MeasuredWorkload:
-    """Turns the rows of an evaluation into the measures of an epoch (`TrainedWorkload`)."""
+    """The workload of a training whose rows become the measures of an epoch (`TrainedWorkload`)."""
 
     def __init__(self, size: WorkloadSize, task: Task, steps: TaskSteps, collective: Collective) -> None:
         self._size = size
@@ -102,23 +102,24 @@ class MeasuredTraining:
 
     @property
     def images(self) -> int:
-        """As many as there are validation examples; all if there are fewer."""
+        """Number of sampled examples: that of the validation examples, or all if fewer train."""
         return self._source.sampled_images
 
     def batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's part of the sample."""
+        """Batches of the rank's part of the sample."""
         return self._source.sampled_batches(batch_size, share)
 
     def add(self, facts: EpochFacts, evaluated: Sums) -> EpochFacts:
-        """The facts with the measures of the sample, whose examples are evaluated ones."""
+        """Add the measures of the sample to the facts; its examples count as evaluated."""
         total = facts.images_evaluated + evaluated.examples
         return replace(facts, images_evaluated=total, training_measures=self._workload.measures(facts.epoch))
 
 
 def gather_rows(collective: Collective, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The rows of all ranks by rank, (sum of M, columns), on every rank; exact.
+    """Collect the rows of all ranks by rank, (sum of M, columns), on every rank; exact.
 
-    A sum over ranks in which every row is on one rank, and 0 on the others.
+    It is a sum over ranks in which each row is on one rank, and 0 on the others: every framework
+    has an all-reduce, and adding zeros does not round.
     """
     if collective.size == 1:
         return rows
@@ -159,7 +160,7 @@ class ReadyScience:
             environment=framework_variables(),
             fingerprint=dataset.fingerprint,
         )
-        """What rank 0 has built; devices are those of all ranks."""
+        """Facts of the networks that rank 0 has built, and the devices of all ranks."""
         variables = trained_variables(task)
         optimiser = build_scheduled(variables, size.schedule, request)
         compiled = framework.compile_task(task, optimiser, collective, request)

@@ -1,4 +1,5 @@
-"""Settings that a rank reads from its command line, before it imports anything heavy."""
+"""Settings that a rank reads from its command line, before it imports anything heavy, and those
+that it gives its own process: its priority, and the signal at its parent's death."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _VALUE_CHARACTERS = 200
 
 
 class TelemetrySettings(BaseModel):
-    """Telemetry of a replica's further nodes, by ranks; the agent samples the first node."""
+    """Settings of telemetry on a replica's further nodes; the agent samples the first one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,10 +46,10 @@ class RankSettings(BaseModel):
     """Name of the agent's socket, for rank 0."""
     framework: str = "tensorflow"
     ranks: int = 1
-    """That train, in all groups."""
+    """Number of ranks that train, in all groups."""
     groups: int = 1
     servers: int = 0
-    """Further ranks, the last ones: parameter servers. With any, the training is hybrid."""
+    """Number of further ranks, the last ones, that are parameter servers: 0 unless hybrid."""
     cpu_threads: int = 1
     telemetry: TelemetrySettings | None = None
     patience_s: float = 0.0
@@ -81,5 +82,9 @@ def yield_to_warm_up() -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when its parent dies: no rank outlives its starter."""
+    """Have the kernel end this process when its parent dies, so that no rank outlives its starter.
+
+    The kernel sends the signal when the thread ends that started this process, not its process:
+    starters start ranks from their main thread.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -80,7 +80,7 @@ def _built(architecture: str) -> BuiltFacts:
 
 @dataclass(frozen=True, slots=True)
 class Pretence:
-    """The course of a simulated training."""
+    """A simulated training: its begin, its faults, and its learning curve."""
 
     begin: Begin
     settings: SimulatedSection

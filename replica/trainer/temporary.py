@@ -15,7 +15,7 @@ from pathlib import Path
 
 @contextmanager
 def temporary_files_of_its_own(channel: str) -> Iterator[None]:
-    """Give this rank a folder for temporary files, and remove it at the end."""
+    """Run a block with a folder for this rank's temporary files, which is removed at the end."""
     with tempfile.TemporaryDirectory(prefix=f"{channel}-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
         yield

@@ -1,4 +1,7 @@
-"""The training of one model: steps, epochs, evaluation, checkpoints, images that really ran."""
+"""The training of one model: pipelines, steps, epochs, evidence, evaluation, checkpoints.
+
+All counts are of images that were really processed, as the steps themselves report them.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,14 @@ from replica.trainer.model.best_weights import BestWeights
 from replica.trainer.schedules import Rate
 from workloads.contract import Sums, TrainedWorkload
 
-# The epochs of one training.
+# Input pipelines of the epochs, filled ahead.
 #
-# Each is opened before it is needed: no accelerator waits for a pipeline to fill.
+# A pipeline takes seconds to shuffle, decode and fill: each is opened while the one before is in
+# use, so that no accelerator waits for it.
 
 
 class Epochs:
-    """Batches of one rank. Failures of opening are raised when the batches are used."""
+    """The batches of one rank. Failures of opening are raised when the batches are used."""
 
     def __init__(self, source: DataSource, request: TrainRequest, share: RankShare) -> None:
         self._source = source
@@ -53,21 +57,21 @@ class Epochs:
             self._train[epoch] = self._opener.submit(self._first, epoch)
 
     def train(self, epoch: int) -> Batches:
-        """Training batches of an epoch. The validation pipeline is opened behind it."""
+        """Give the training batches of an epoch, and open the validation pipeline behind them."""
         self.open(epoch)
         batches = self._train.pop(epoch).result()
         self._validation = self._opener.submit(self._first, None)
         return batches
 
     def validation(self) -> Batches:
-        """Validation batches."""
+        """Give the validation batches."""
         future = self._validation or self._opener.submit(self._first, None)
         self._validation = None
         return future.result()
 
     def _first(self, epoch: int | None) -> Batches:
         batches = self._batches(epoch)
-        # With the first batch taken, everything that precedes it has been done.
+        # Pipelines are lazy: taking the first batch makes them open files and fill their buffers.
         return itertools.chain(list(itertools.islice(batches, 1)), batches)
 
     def _batches(self, epoch: int | None) -> Batches:
@@ -77,13 +81,14 @@ class Epochs:
         return self._source.train_batches(size, self._request.seed, epoch, self._share)
 
 
-# Evidence of a training's epochs, written by rank 0 (`aiperf.run_directory.step_evidence`).
+# Evidence of a training's steps: losses and gradient norms, which rank 0 writes and a referee can
+# repeat (`aiperf.run_directory.step_evidence`).
 
 log = logging.getLogger(__name__)
 
 
 class Evidence:
-    """Takes the results of training steps, and writes those of an epoch at its end.
+    """The results of training steps, which are written at the end of their epoch.
 
     A file that cannot be written costs a warning in the log, and the epoch its hash.
     """
@@ -98,12 +103,12 @@ class Evidence:
         return self._path is not None
 
     def add(self, results: NDArray[np.float32]) -> None:
-        """Take what some steps gave: loss, images and gradient norm, (steps, 3)."""
+        """Take the results of some steps: loss, images and gradient norm, (steps, 3)."""
         if self.wanted:
             self._results.append(results)
 
     def close(self, epoch: int) -> str | None:
-        """Append the rows of an epoch to the file; their SHA-256."""
+        """Append the rows of an epoch to the file; give their SHA-256, or None if there is none."""
         if self._path is None or not self._results:
             return None
         loss, images, norms = np.concatenate(self._results).astype(np.float64).T
@@ -122,27 +127,27 @@ class Evidence:
 
 
 def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
-    """Steps for this many images of all ranks together."""
+    """The number of steps for this many images of all ranks together."""
     return math.ceil(images / (request.batch_size * ranks))
 
 
 class TrainingQuality(Protocol):
-    """Training images that are evaluated at the end of a training."""
+    """The quality on training images, which are evaluated at the end of a training."""
 
     @property
     def images(self) -> int:
         """Number of these images."""
 
     def batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's part of them, as validation images come."""
+        """Batches of the rank's part of them, as of validation images."""
 
     def add(self, facts: EpochFacts, evaluated: Sums) -> EpochFacts:
-        """The facts of the last epoch with what these images give; all ranks call it together."""
+        """Add the measures of these images to the last epoch's facts; on all ranks together."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingInputs:
-    """A training's parts: what is trained, on which images, by which ranks."""
+    """The parts of a training: its workload, images, ranks, request and learning rate."""
 
     workload: TrainedWorkload
     source: DataSource
@@ -150,14 +155,14 @@ class TrainingInputs:
     request: TrainRequest
     rate: Rate
     training_quality: TrainingQuality | None = None
-    """None: training images are not evaluated."""
+    """Quality on training images; None: they are not evaluated."""
     group: int = 0
-    """Of a hybrid training: the group of this collective, out of `groups`."""
+    """Group of this collective, out of `groups`; 0 unless the training is hybrid."""
     groups: int = 1
 
 
 class Training:
-    """Trains as requested, together with the other ranks.
+    """The training of a request, together with the other ranks.
 
     Epoch facts carry the number of images that were really processed. Built and warmed up first
     (`warm_up`), begun when the accelerators are free (`run`).
@@ -180,7 +185,7 @@ class Training:
     def warm_up(self) -> None:
         """Compile the steps, and fetch the first batch.
 
-        State is as before afterwards; nothing of it is counted. Raises TrialFailedError.
+        The state stays as it is, and no image counts. Raises TrialFailedError.
         """
         whole, own = self._request.batch_size, len(self._share.of(self._images.train_images))
         self._steps.prepare(partial(self._workload.blank, dataset=self._images), (min(whole, own), own % whole))
@@ -215,12 +220,13 @@ class Training:
     def _train_epochs(
         self, qualities: list[float], checkpoints: Checkpoints, report: Reporter, kept: BestWeights | None
     ) -> bool:
-        """The epochs after those with these qualities; True if they end early."""
+        """Train the epochs after those with these qualities; True if they end early."""
         for epoch in range(len(qualities) + 1, self._request.epochs + 1):
             facts, weights = self._epoch(epoch, report, kept)
             qualities.append(facts.quality or 0.0)
             early = out_of_patience(qualities, self._request.patience) or self._reached(facts)
             self._settle(epoch, early, report)
+            # Of equal qualities the latest epoch's weights: they have trained longer.
             if kept is not None and qualities[-1] == max(qualities):
                 kept.keep(epoch, weights)
             self._report(facts, report)
@@ -232,7 +238,7 @@ class Training:
         return False
 
     def _settle(self, epoch: int, early: bool, report: Reporter) -> None:
-        """What an epoch leaves to do before it is reported; `early`: it ends the training."""
+        """Finish an epoch before it is reported; `early` if it ends the training. No-op here."""
 
     def _report(self, facts: EpochFacts, report: Reporter) -> None:
         report.epoch(facts)
@@ -242,11 +248,13 @@ class Training:
         return self._request.stops_at_target and self._workload.reached(facts)
 
     def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
-        """Train and evaluate; the facts, and the weights if they are needed."""
+        """Train and evaluate; give the facts, and the weights if they are needed."""
         trained = self._train(epoch, report)
         if epoch < self._request.epochs:
             self._epochs.open(epoch + 1)
         self._steps.average_statistics()
+        # Copied after the average of statistics: the weights that are evaluated are those that are
+        # kept.
         weights = self._steps.weights() if self._evidence.wanted or kept is not None else []
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
@@ -262,7 +270,8 @@ class Training:
         steps = steps_for(self._images.train_images, self._request, self._collective.size)
         totals = np.zeros(2)
         batches = self._epochs.train(epoch)
-        # Before each of its steps, an epoch has trained whole batches only.
+        # The images before each step are multiples of the whole batch: only an epoch's last batch
+        # is smaller. Counting the real ones would wait for the device at every step.
         images_before = itertools.count(0, self._request.batch_size * self._collective.size)
 
         def step(images: Any, labels: Any) -> Any:
@@ -281,7 +290,7 @@ class Training:
         return self._evaluate(self._epochs.validation(), self._images.validation_images, so_far, report)
 
     def _judge_training(self, facts: EpochFacts, so_far: ProgressFacts, report: Reporter) -> EpochFacts:
-        """Evaluate training images, too, in the last epoch of a workload that wants it."""
+        """Evaluate training images, too, in the last epoch of a workload that asks for it."""
         quality = self._training_quality
         if quality is None or not (facts.epoch == self._request.epochs or self._reached(facts)):
             return facts
@@ -289,7 +298,7 @@ class Training:
         return quality.add(facts, self._evaluate(batches, quality.images, so_far, report))
 
     def _evaluate(self, batches: Batches, images: int, so_far: ProgressFacts, report: Reporter) -> Sums:
-        """Sums over this many images of all ranks; `so_far` is what the epoch has done before."""
+        """Evaluate this many images of all ranks; `so_far` has the epoch's images before them."""
         steps = steps_for(images, self._request, self._collective.size)
         totals: Any = 0.0
         for results, due in self._walk(self._steps.evaluate, batches, steps, so_far.epoch):
@@ -301,15 +310,15 @@ class Training:
     def _walk(
         self, step: Callable[[Any, Any], Any], batches: Batches, steps: int, epoch: int
     ) -> Iterator[tuple[NDArray[np.float32], bool]]:
-        """Results of groups of steps, a row for each step, and whether to report them.
+        """Yield results of groups of steps, a row for each, and True if they are to be reported.
 
-        Reading results waits for the device. They are read once a reporting interval, not after
-        every step.
+        Reading results waits for the device, and lets it run dry. They are read once a reporting
+        interval, not after every step.
         """
         pending: list[Any] = []
         for number in range(steps):
-            # A rank that has had all its images takes part with an empty batch until the others
-            # have.
+            # A rank that has had all of its images takes part with empty batches until the others
+            # have, too: an all-reduce waits for all ranks.
             batch = next(batches, None) or self._workload.blank(0, self._images)
             pending.append(step(*batch))
             due = self._clock.monotonic_s() - self._reported_s >= self._request.progress_interval_s
@@ -322,7 +331,7 @@ class Training:
 
 
 def _recorded(rate: float) -> float:
-    """The rate as frameworks have it."""
+    """The rate in float32, as frameworks hold it, so that a repeated training records the same."""
     return float(np.float32(rate))
 
 

@@ -27,7 +27,7 @@ NETWORKS: Mapping[str, Callable[[], Architecture]] = {
     "hepcnn-64": partial(hepcnn, 64),
     "climate-semi": climate_semi,
 }
-"""At their official sizes. All are counted by rule set `science-1`."""
+"""Networks at their official sizes, by name. All are counted by rule set `science-1`."""
 
 REHEARSAL: Mapping[str, Callable[[], Architecture]] = {
     "frcnn-ewa/body": partial(faster_rcnn_body, detection.REHEARSAL),
@@ -36,6 +36,6 @@ REHEARSAL: Mapping[str, Callable[[], Architecture]] = {
     "dcgan-cos/discriminator": partial(discriminator, generation.REHEARSAL),
     "climate-semi": partial(climate_semi, semi_supervised.REHEARSAL),
 }
-"""At sizes that train in a minute on two cores."""
+"""Networks at sizes that train in a minute on two cores, by name."""
 
 __all__ = ["NETWORKS", "REHEARSAL"]

@@ -1,4 +1,4 @@
-"""Nodes under construction."""
+"""The construction of a network as a chain of nodes."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class Chain:
         return name
 
     def finished(self, heads: tuple[str, ...] = ()) -> Architecture:
-        """The network. Raises ArchitectureError."""
+        """Make the network. Raises ArchitectureError."""
         return Architecture(tuple(self.nodes), heads)

@@ -24,7 +24,7 @@ from workloads.settings.semi_supervised import SemiSupervisedSettings
 
 
 def climate_semi(settings: SemiSupervisedSettings = semi_supervised.OFFICIAL) -> Architecture:
-    """Encoder, decoder and four heads on images of 16 channels (Kurth et al. 2017).
+    """Make encoder, decoder and four heads on images of 16 channels (Kurth et al. 2017).
 
     Outputs are class, object, offset and size of every cell, then the reconstruction. Heads and
     their order: NERSC/climate-caffe.
@@ -44,7 +44,7 @@ def climate_semi(settings: SemiSupervisedSettings = semi_supervised.OFFICIAL) ->
 
 
 def faster_rcnn_body(settings: DetectionSettings = OFFICIAL) -> Architecture:
-    """Trunk, pyramid and region proposals on images of 16 channels.
+    """Make trunk, pyramid and region proposals on images of 16 channels.
 
     Ren et al. 2015, section 3.1, on the pyramid of Lin et al. 2017, sections 3 and 4.1. Outputs are
     the levels that regions are cut from, then objectness and shifts of every level.
@@ -55,6 +55,8 @@ def faster_rcnn_body(settings: DetectionSettings = OFFICIAL) -> Architecture:
     levels = _pyramid(chain, stages, settings)
     heads = levels[: settings.region_levels]
     for number, level in enumerate(levels, 2):
+        # One head for all levels (Lin et al. 2017, section 4.1): later levels share the weights of
+        # P2's.
         later = number > 2
 
         def shared(part: str, filters: int, kernel: int, source: str, later: bool = later, number: int = number) -> str:
@@ -70,7 +72,7 @@ def faster_rcnn_body(settings: DetectionSettings = OFFICIAL) -> Architecture:
 
 
 def _pyramid(chain: Chain, stages: list[str], settings: DetectionSettings) -> list[str]:
-    """Append the levels from P2 on; their names.
+    """Append the levels from P2 on; give their names.
 
     A level beyond those of the stages is the last one with every second cell (Lin et al. 2017,
     section 4.1).
@@ -90,7 +92,7 @@ def _pyramid(chain: Chain, stages: list[str], settings: DetectionSettings) -> li
 
 
 def faster_rcnn_head(regions: int, settings: DetectionSettings = OFFICIAL) -> Architecture:
-    """Class and box of each of `regions` cut regions (Lin et al. 2017, section 4.2)."""
+    """Make the head for class and box of `regions` regions (Lin et al. 2017, section 4.2)."""
     chain = Chain()
     chain.append("input", InputArray((regions, settings.bins**2 * settings.pyramid)))
     for name in ("fc1", "fc2"):

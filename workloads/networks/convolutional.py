@@ -47,7 +47,7 @@ def _cosmoflow(size: int, blocks: int, width: int, pool: Layer, dropout: float) 
 
 
 def _parameters(chain: Chain, dropout: float) -> Architecture:
-    """The dense layers of CosmoFlow, which end in four parameters."""
+    """Append the dense layers of CosmoFlow, which end in four parameters."""
     for name, units in (("fc1", 128), ("fc2", 64)):
         chain.append(name, Dense(units))
         chain.append(f"{name}_lrelu", LeakyReLU(0.3))
@@ -60,12 +60,12 @@ def _parameters(chain: Chain, dropout: float) -> Architecture:
 
 
 def hepcnn(size: int) -> Architecture:
-    """Jet images of `size` x `size` x 3 (Kurth et al. 2017; NERSC/hep_cnn_benchmark)."""
+    """The HEP network on jet images of `size` x `size` x 3 (Kurth et al. 2017; NERSC's code)."""
     return _hepcnn(size, blocks=4, filters=128, dropout=0.5)
 
 
 def hepcnn_rehearsal() -> Architecture:
-    """The same on 32 x 32 x 3: one block less, a quarter of the width, no dropout."""
+    """The HEP network on 32 x 32 x 3: one block less, a quarter of the width, no dropout."""
     return _hepcnn(32, blocks=3, filters=32, dropout=0.0)
 
 

@@ -27,7 +27,7 @@ from workloads.settings.generation import GenerationSettings
 
 
 def generator(settings: GenerationSettings) -> Architecture:
-    """From latent numbers to one channel of `size` along each axis."""
+    """The generator: latent numbers to one channel of `size` along each axis."""
     axes, layers = settings.axes, settings.layers
     widest = settings.width * 2 ** (layers - 1)
     chain = Chain()
@@ -48,7 +48,7 @@ def generator(settings: GenerationSettings) -> Architecture:
 
 
 def discriminator(settings: GenerationSettings) -> Architecture:
-    """From one channel of `size` along each axis to the probability that it is real."""
+    """The discriminator: one channel of `size` along each axis to its probability to be real."""
     axes = settings.axes
     chain = Chain()
     chain.append("input", InputArray((*cube(settings.size, axes), 1)))

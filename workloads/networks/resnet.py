@@ -29,17 +29,17 @@ from aiperf.network.layers import (
 from workloads.networks.chain import Chain, cube
 
 BLOCKS = (3, 4, 6, 3)
-"""Bottlenecks in stages 2 to 5 of ResNet-50."""
+"""Numbers of bottlenecks in stages 2 to 5 of ResNet-50."""
 
 EXPANSION = 4
 
 PARAMETER_RANGE = 1.2
-"""Outputs reach beyond the parameters' [-1, 1], so that tanh does not saturate at its ends
+"""Range of the outputs, beyond the parameters' [-1, 1], so that tanh does not saturate at its ends
 (CosmoFlow in MLPerf HPC, mlcommons/hpc)."""
 
 
 def trunk(chain: Chain, axes: int) -> list[str]:
-    """Append stages 1 to 5; the names of the outputs of stages 2 to 5."""
+    """Append stages 1 to 5; give the names of the outputs of stages 2 to 5."""
     _stem(chain, 64, cube(7, axes), cube(2, axes))
     chain.append("pool1", MaxPool(cube(3, axes), cube(2, axes)))
     return _stages(chain, BLOCKS, 64, axes)
@@ -92,7 +92,7 @@ def bottleneck(chain: Chain, name: str, width: int, stride: tuple[int, ...], pro
 
 
 def small_trunk(chain: Chain, filters: tuple[int, ...]) -> list[str]:
-    """Append a 3 x 3 stem and one basic block for each number of filters; the blocks' names.
+    """Append a 3 x 3 stem and a basic block for each number of filters; give the blocks' names.
 
     The stem has the filters of the first block. Stem and blocks have stride 2, and every shortcut
     is a convolution (He et al. 2016, Figure 5 left, and option B).
@@ -104,7 +104,7 @@ def small_trunk(chain: Chain, filters: tuple[int, ...]) -> list[str]:
 
 
 def basic_block(chain: Chain, name: str, filters: int) -> str:
-    """Append two 3 x 3 convolutions with a projected shortcut, of stride 2; the output's name."""
+    """Append two 3 x 3 convolutions, of stride 2, with a projected shortcut; give the output."""
     source = chain.last
     chain.append(f"{name}_sc", Conv(filters, cube(1, 2), cube(2, 2)))
     shortcut = chain.append(f"{name}_scbn", BatchNorm())
@@ -118,7 +118,7 @@ def basic_block(chain: Chain, name: str, filters: int) -> str:
 
 
 def resnet_hep() -> Architecture:
-    """ResNet-50 on jet images of 64 x 64 x 3: signal or background."""
+    """ResNet-50 on jet images of 64 x 64 x 3, for signal or background."""
     chain = Chain()
     chain.append("input", Input(64, 64, 3))
     trunk(chain, 2)
@@ -126,7 +126,7 @@ def resnet_hep() -> Architecture:
 
 
 def resnet_hep_rehearsal() -> Architecture:
-    """The same on 32 x 32 x 3, with four bottlenecks and a quarter of the width."""
+    """ResNet on jet images of 32 x 32 x 3, with four bottlenecks and a quarter of the width."""
     chain = Chain()
     chain.append("input", Input(32, 32, 3))
     _small_trunk(chain, 16, 2)
@@ -141,7 +141,7 @@ def _classifier(chain: Chain) -> Architecture:
 
 
 def resnet_cos() -> Architecture:
-    """ResNet-50 in three dimensions on cubes of 128 x 128 x 128 x 4: four parameters."""
+    """ResNet-50 in three dimensions on cubes of 128 x 128 x 128 x 4, for four parameters."""
     chain = Chain()
     chain.append("input", InputArray((128, 128, 128, 4)))
     trunk(chain, 3)
@@ -149,7 +149,7 @@ def resnet_cos() -> Architecture:
 
 
 def resnet_cos_rehearsal() -> Architecture:
-    """The same on 16 x 16 x 16 x 4, with four bottlenecks and an eighth of the width."""
+    """ResNet on cubes of 16 x 16 x 16 x 4, with four bottlenecks and an eighth of the width."""
     chain = Chain()
     chain.append("input", InputArray((16, 16, 16, 4)))
     _small_trunk(chain, 8, 3)

@@ -1,4 +1,4 @@
-"""The contract of a scientific workload: what is trained, on what, how, and to which quality."""
+"""The contract of a scientific workload: its networks, data, task, schedule and target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Decay = Literal["none", "linear", "cosine", "steps"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPasses:
-    """How often an image runs through one network."""
+    """The passes of one image through one network: how many of each kind."""
 
     network: str
     forward: int = 1
@@ -27,7 +27,7 @@ class NetworkPasses:
     input_gradient: int = 0
 
     def as_recorded(self) -> dict[str, str | int]:
-        """For the record of a start."""
+        """The passes as the record of a start has them."""
         return {
             "network": self.network, "forward": self.forward, "backward": self.backward,
             "input_gradient": self.input_gradient,
@@ -36,21 +36,21 @@ class NetworkPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """An optimiser and its learning rate, by the share of the training that is over."""
+    """An optimiser, and its learning rate by the share of the training that is over."""
 
     optimiser: Optimiser
     learning_rate: float
-    """The largest one, for one accelerator with the workload's batch."""
+    """Largest learning rate, for one accelerator with the workload's batch."""
     momentum: float = 0.9
-    """Of SGD; of Adam it is beta 1."""
+    """Momentum of SGD, or Adam's beta 1."""
     warm_up: float = 0.0
     """Share of the training over which the rate rises linearly from 0."""
     decay: Decay = "none"
-    """After the warm-up: linear to 0; a cosine to `last` (Loshchilov and Hutter 2017); steps."""
+    """Decay after the warm-up: linear to 0, cosine to `last` (Loshchilov, Hutter 2017), or steps."""
     last: float = 0.0
-    """Of a cosine: the last rate, as a share of the largest."""
+    """Last rate of a cosine, as a share of the largest."""
     steps: tuple[tuple[float, float], ...] = ()
-    """Of the decay by steps: from this share of the training on, this share of the largest rate."""
+    """Steps of the decay: from a share of the training on, a share of the largest rate."""
     clip: float | None = None
     """Largest Euclidean norm of the gradient of all variables."""
     weight_decay: float = 0.0
@@ -69,7 +69,7 @@ class Schedule:
         return next((value for start, value in reversed(self.steps) if share >= start), 1.0)
 
     def as_recorded(self, epochs: int) -> dict[str, int | float | str]:
-        """For the record of a start, by the names of MLPerf HPC's logs where it has some."""
+        """The schedule as the record of a start has it, by names of MLPerf HPC's logs if it can."""
         found: dict[str, int | float | str] = {
             "optimiser": self.optimiser, "momentum": self.momentum, "weight_decay": self.weight_decay,
             "warmup_epochs": self.warm_up * epochs, "warmup_factor": 0.0, "decay": self.decay,
@@ -91,9 +91,9 @@ class DataNeeds:
     input_shape: tuple[int, ...]
     target_shape: tuple[int, ...]
     blank_target: float = 0.0
-    """Fills the targets of blank examples."""
+    """Value that fills the targets of blank examples."""
     train_examples: int
-    """Of the official data set, or to generate for a rehearsal."""
+    """Number of training examples of the official data, or to generate for a rehearsal."""
     validation_examples: int
 
 
@@ -102,27 +102,27 @@ class WorkloadSize:
     """A workload at one size: official, or a rehearsal for a laptop."""
 
     networks: Mapping[str, Callable[[], Architecture]]
-    """By name; the first one names the checkpoints."""
+    """Networks by name; the first one names the checkpoints."""
     training: tuple[NetworkPasses, ...]
     """Passes of an image that is trained."""
     evaluation: tuple[NetworkPasses, ...]
     """Passes of an image that is evaluated."""
     further_training: int = 0
-    """Operations of an image outside of networks when it is trained: RoI-align."""
+    """Operations outside of networks to train an image: RoI-align."""
     further_evaluation: int = 0
-    """The same when it is evaluated."""
+    """Operations outside of networks to evaluate an image."""
     task: str
-    """Name of what a step computes (`replica.trainer.tasks`)."""
+    """Name of the task (`replica.trainer.tasks`)."""
     settings: object
-    """Of that task (`workloads.settings`)."""
+    """Settings of that task (`workloads.settings`)."""
     data: DataNeeds
     batch_size: int
     """Examples per accelerator and step."""
     epochs: int
-    """At most."""
+    """Most epochs."""
     schedule: Schedule
     target: Mapping[str, float]
-    """Measures of the validation examples that one epoch must reach together."""
+    """Target of each measure of the validation examples; one epoch must reach all."""
     higher: bool
     """True if a higher measure is better."""
 
@@ -160,11 +160,11 @@ class WorkloadSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScienceWorkload:
-    """One fixed training."""
+    """A fixed training, at its official size and as a rehearsal."""
 
     name: str
     title: str
-    """In a few words, for tables."""
+    """Title of a few words, for tables."""
     official: WorkloadSize
     rehearsal: WorkloadSize
 

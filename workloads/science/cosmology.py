@@ -25,7 +25,7 @@ Build = Callable[[], Architecture]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsed:
-    """What the rehearsals of the two workloads differ in."""
+    """The differences between the rehearsals of the two workloads."""
 
     epochs: int
     rate: float
@@ -33,7 +33,7 @@ class Rehearsed:
 
 
 PARAMETERS = 4
-"""Omega_m, sigma_8, n_s and H0."""
+"""Number of parameters: Omega_m, sigma_8, n_s and H0."""
 
 TARGET = {"mean_absolute_error": 0.124}
 
@@ -53,11 +53,11 @@ _MLPERF = Schedule(
     optimiser="sgd", learning_rate=0.001 * 4 / 64, warm_up=4 / EPOCHS, decay="steps",
     steps=((32 / EPOCHS, 0.25), (64 / EPOCHS, 0.125)),
 )  # fmt: skip
-"""cosmo.yaml of mlcommons/hpc: 0.001 for a global batch of 64, in proportion to the batch."""
+"""Schedule of cosmo.yaml (mlcommons/hpc): 0.001 for a global batch of 64, in proportion to it."""
 
 
 def _workload(name: str, title: str, official: Build, rehearsal: Build, rehearsed: Rehearsed) -> ScienceWorkload:
-    """A regression of the four parameters, official as in MLPerf HPC."""
+    """Make a regression of the four parameters, official as in MLPerf HPC."""
     return ScienceWorkload(
         name=name,
         title=title,

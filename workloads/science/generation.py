@@ -22,8 +22,8 @@ def _data(settings: GenerationSettings, folder: str, train: int, validation: int
 
 
 def _size(settings: GenerationSettings, data: DataNeeds, target: dict[str, float], **numbers: int) -> WorkloadSize:
-    # Of one step: the generator once, the discriminator on real and generated fields, and the
-    # generator's gradient through the discriminator.
+    # A step runs the generator once, and the discriminator on real and on generated fields. The
+    # generator's gradient needs that of the discriminator's input, not of its weights.
     return WorkloadSize(
         networks={"generator": partial(generator, settings), "discriminator": partial(discriminator, settings)},
         training=(

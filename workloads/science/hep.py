@@ -19,8 +19,8 @@ from workloads.science.contract import (
 )
 
 TARGETS = 3
-"""Numbers of a target: one-hot signal or background, and whether the physicists' selection keeps
-the event (`passSR`)."""
+"""Numbers of a target: one-hot background and signal, and 1 if the physicists' selection keeps the
+event (`passSR`)."""
 
 _HEP_64 = DataNeeds(
     source="hep", folder="hep-64", input_shape=(64, 64, 3), target_shape=(TARGETS,),

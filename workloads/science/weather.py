@@ -17,17 +17,17 @@ from workloads.settings.detection import OFFICIAL, REHEARSAL, DetectionSettings
 from workloads.settings.semi_supervised import SemiSupervisedSettings
 
 YEAR = 1460
-"""Images of a year: four a day."""
+"""Number of images of a year: four a day."""
 
 TRAINED, VALIDATED = 22 * YEAR, 2 * YEAR
 REHEARSED, REHEARSED_VALIDATION = 480, 64
-"""Examples of the official data, and of rehearsals, which share what is generated."""
+"""Numbers of training and validation examples that all rehearsals share."""
 
 WARM_UP_STEPS, REHEARSAL_WARM_UP_STEPS = 500, 60
 
 
 def roi_align_operations(regions: int, settings: DetectionSettings) -> int:
-    """Operations to cut the regions of one image out of the pyramid, by rule set `science-1`."""
+    """The operations to cut an image's regions out of the pyramid, by rule set `science-1`."""
     output = (regions, settings.bins, settings.bins, settings.pyramid)
     facts = LayerFacts(inputs=(), output=output, window=(settings.samples, settings.samples))
     return SCIENCE_1.count("roialign", facts).forward
@@ -80,7 +80,10 @@ FRCNN_EWA = ScienceWorkload(
 def _half_labelled(
     settings: SemiSupervisedSettings, schedule: Schedule, target: float, examples: tuple[int, int], epochs: int
 ) -> WorkloadSize:
-    """Images without labels cost as much as those with labels: all networks see all images."""
+    """Make one size of the climate network, whose images have labels or not.
+
+    Both cost the same: every image goes through the whole network.
+    """
     data = DataNeeds(
         source="ewa-semi",
         folder=f"ewa-{settings.image[0]}",

@@ -15,18 +15,18 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Which anchors or regions of an image train, and how they are labelled."""
+    """The choice of the anchors or regions of an image that train, and their labels."""
 
     total: int
-    """Examples of an image."""
+    """Number of examples of an image."""
     positive_share: float
-    """At most this share of them holds an event."""
+    """Largest share of them that may hold an event."""
     positive_overlap: float
-    """At least this intersection over union with a true box makes an example positive."""
+    """Least intersection over union with a true box of a positive example."""
     negative_overlap: float
-    """Below this with every true box it is background; between the two it does not train."""
+    """Overlap with every true box below which an example is background; in between none trains."""
     best_of_box: bool
-    """The examples that overlap a true box most are positive, whatever the overlap."""
+    """True if the examples that overlap a true box most are positive, whatever the overlap."""
 
     @property
     def positives(self) -> int:
@@ -41,65 +41,66 @@ class DetectionSettings:
     image: tuple[int, int]
     """Height and width."""
     blocks: tuple[int, ...]
-    """Filters of the basic residual blocks of the trunk; none: it is ResNet-50."""
+    """Filters of the trunk's basic residual blocks; empty for ResNet-50."""
     strides: tuple[int, ...]
     """Pixels that a cell covers, by level of the pyramid."""
     anchor_sizes: tuple[int, ...]
     """Side of the square whose area an anchor has, by level."""
     pyramid: int
-    """Channels of every level, and of the hidden layer that proposes regions."""
+    """Number of channels of every level, and of the hidden layer that proposes regions."""
     region_levels: int
-    """Levels that regions are cut from, the finest ones; a further one only proposes."""
+    """Number of levels that regions are cut from, the finest ones; a further one only proposes."""
     region_side: float
-    """Regions of this side up to twice as much are cut from the finest level."""
+    """Least side of the regions that are cut from the finest level, up to twice as much."""
     bins: int
-    """Cells of a cut region along each axis."""
+    """Number of cells of a cut region along each axis."""
     hidden: int
-    """Units of both hidden layers of the head."""
+    """Number of units of both hidden layers of the head."""
     anchors: Sampling
     regions: Sampling
     proposals_before: int
-    """Best proposals of all levels that go into suppression."""
+    """Number of the best proposals of all levels that go into suppression."""
     proposals: int
-    """Best proposals after suppression; all of them are classified in an evaluation."""
+    """Number of the best proposals after suppression, which an evaluation classifies."""
     channels: int = 16
-    """Physical quantities of an image [ewa]."""
+    """Number of physical quantities of an image [ewa]."""
     classes: int = 4
-    """Tropical depression, tropical cyclone, extratropical cyclone, atmospheric river [ewa]."""
+    """Number of classes: tropical depression and cyclone, extratropical cyclone, river [ewa]."""
     boxes: int = 15
     """Rows for true boxes of an image, of which unused ones hold -1 [ewa]."""
     ratios: Numbers = (0.5, 1.0, 2.0)
     """Height over width of the anchors [frcnn, section 3.3]."""
     samples: int = 2
-    """Points of a bin along each axis [mask, section 3]."""
+    """Number of points of a bin along each axis [mask, section 3]."""
     proposal_overlap: float = 0.7
-    """Proposals that overlap a better one more than this are suppressed [frcnn, section 3.3]."""
+    """Largest overlap of a proposal with a better one [frcnn, section 3.3]."""
     anchor_scales: Numbers = (1.0, 1.0, 1.0, 1.0)
-    """What the four numbers of a proposal's shift are divided by [frcnn, equation 2]."""
+    """Divisors of the four numbers of a proposal's shift [frcnn, equation 2]."""
     region_scales: Numbers = (0.1, 0.1, 0.2, 0.2)
-    """The same of a region's: their spread in training (py-faster-rcnn, BBOX_NORMALIZE_STDS)."""
+    """Divisors for a region's shift: their spread (py-faster-rcnn, BBOX_NORMALIZE_STDS)."""
     largest_growth: float = 62.5
-    """Shifts grow a side at most by this factor, 1000 / 16 (Detectron, BBOX_XFORM_CLIP)."""
+    """Largest factor by which a shift grows a side, 1000 / 16 (Detectron, BBOX_XFORM_CLIP)."""
     smooth: float = 1.0
-    """Smooth L1 is quadratic up to this distance [fast, equation 3]."""
+    """Distance up to which smooth L1 is quadratic [fast, equation 3]."""
     loss_weights: Numbers = (1.0, 1.0, 1.0, 1.0)
-    """Of objectness, shifts of anchors, classes, shifts of regions [fast, equation 1]."""
+    """Weights of objectness, anchors' shifts, classes, regions' shifts [fast, equation 1]."""
     initial_deviation: float = 0.01
     """Standard deviation of the initial weights of the last layers [frcnn, section 3.1.3]."""
     detection_overlap: float = 0.5
-    """Detections of a class that overlap a better one more than this are suppressed (Detectron's
-    configurations with a pyramid)."""
+    """Largest overlap of a detection with a better one of its class (Detectron's configurations
+    with a pyramid)."""
     detections: int = 100
-    """Best detections of an image (COCO's evaluation)."""
+    """Number of the best detections of an image (COCO's evaluation)."""
     least_score: float = 0.05
-    """Detections must score more than this (py-faster-rcnn, test.py)."""
+    """Score that a detection must exceed (py-faster-rcnn, test.py)."""
     overlaps: Numbers = (0.5, 0.1)
     """Intersections over union at which average precision is measured: HPC AI500 v2; Racah et al.
     2017."""
 
     @property
     def target_shape(self) -> tuple[int, int]:
-        """Rows (ymin, xmin, ymax, xmax, class), and one whose first number is the image's draw."""
+        """Shape of a target: rows (ymin, xmin, ymax, xmax, class), and one that begins with the
+        image's draw."""
         return (self.boxes + 1, 5)
 
 
@@ -118,7 +119,7 @@ OFFICIAL = DetectionSettings(
     proposals_before=2000,  # [choice]
     proposals=1000,  # [fpn, section 5.2]
 )
-"""Images of 768 x 1152, the trunk ResNet-50."""
+"""Settings for images of 768 x 1152, with ResNet-50 as the trunk."""
 
 REHEARSAL = DetectionSettings(
     image=(96, 144),
@@ -135,4 +136,4 @@ REHEARSAL = DetectionSettings(
     proposals_before=256,
     proposals=32,
 )
-"""An eighth of the sides, a small trunk [choice]."""
+"""Settings with an eighth of the sides and a small trunk [choice]."""

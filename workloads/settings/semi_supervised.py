@@ -10,61 +10,61 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Layers = tuple[tuple[int, int], ...]
-"""Filters and kernel of each strided convolution."""
+"""Number of filters and kernel side of each strided convolution."""
 
 
 @dataclass(frozen=True, slots=True)
 class SemiSupervisedSettings:
-    """Encoder, heads and decoder at one size. Lengths are in pixels, boxes y, x, y, x."""
+    """Settings of encoder, heads and decoder at one size. Lengths are in pixels."""
 
     image: tuple[int, int]
     """Height and width."""
     encoder: Layers
-    """Each halves the sides [15pf; caffe]."""
+    """Convolutions of the encoder, each of which halves the sides [15pf; caffe]."""
     channels: int = 16
-    """Physical quantities of an image [ewa]."""
+    """Number of physical quantities of an image [ewa]."""
     classes: int = 4
-    """Tropical depression, tropical cyclone, extratropical cyclone, atmospheric river [ewa]."""
+    """Number of classes: tropical depression and cyclone, extratropical cyclone, river [ewa]."""
     boxes: int = 15
     """Rows for true boxes of an image, of which unused ones hold -1 [ewa]."""
     empty_weight: float = 0.5
-    """Of the cells without an event in the loss of the object [caffe: gamma]."""
+    """Weight of the cells without an event in the loss of the object [caffe: gamma]."""
     offset_weight: float = 5.0
-    """Of the place of a box in its cell [caffe]."""
+    """Weight of the place of a box in its cell [caffe]."""
     size_weight: float = 7.0
-    """Of the logarithms of a box's sides [caffe]."""
+    """Weight of the logarithms of a box's sides [caffe]."""
     reconstruction_weight: float = 0.2
-    """Of half of the squared error of the reconstruction, divided by the image's pixels [caffe:
+    """Weight of half of the reconstruction's squared error, divided by the image's pixels [caffe:
     0.2 / 768^2]."""
     initial_deviation: float = 0.01
     """Standard deviation of the initial kernels of the heads [frcnn, section 3.1.3]."""
     initial_share: float = 0.01
-    """Of the cells: probability of an event that the heads begin with [focal, section 3.3]."""
+    """Probability of an event in a cell that the heads begin with [focal, section 3.3]."""
     smooth: float = 1.0
-    """Smooth L1 is quadratic up to this distance [caffe]."""
+    """Distance up to which smooth L1 is quadratic [caffe]."""
     overlaps: tuple[float, ...] = (0.1, 0.5)
     """Intersections over union at which average precision is measured [racah, section 4.3]."""
 
     @property
     def decoder(self) -> Layers:
-        """Filters and kernel of each transposed convolution: the encoder's, turned round [15pf]."""
+        """The transposed convolutions of the decoder: the encoder's, turned round [15pf]."""
         filters = (self.channels, *(filters for filters, _ in self.encoder[:-1]))
         return tuple((after, kernel) for after, (_, kernel) in zip(filters, self.encoder, strict=True))[::-1]
 
     @property
     def cell(self) -> int:
-        """Pixels that a cell of the code covers along each axis."""
+        """Number of pixels that a cell of the code covers along each axis."""
         return 1 << len(self.encoder)
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Cells along each axis."""
+        """Numbers of cells along each axis."""
         return self.image[0] // self.cell, self.image[1] // self.cell
 
     @property
     def target_shape(self) -> tuple[int, int]:
-        """Rows (ymin, xmin, ymax, xmax, class), and one whose first number is 1 if the image has
-        labels, else 0."""
+        """Shape of a target: rows (ymin, xmin, ymax, xmax, class), and one that begins with 1 if
+        the image has labels, else 0."""
         return (self.boxes + 1, 5)
 
 
@@ -72,7 +72,7 @@ OFFICIAL = SemiSupervisedSettings(
     image=(768, 768),  # [15pf; caffe]
     encoder=((96, 7), (256, 7), (512, 7), (768, 7), (1024, 4)),  # [caffe]
 )
-"""Cells of 32 pixels, 24 x 24 of them."""
+"""Settings with cells of 32 pixels, 24 x 24 of them."""
 
 REHEARSAL = SemiSupervisedSettings(image=(96, 144), encoder=((24, 7), (48, 7), (96, 4)))
-"""An eighth of the sides; cells of 8 pixels, 12 x 18 of them [choice]."""
+"""Settings with an eighth of the sides; cells of 8 pixels, 12 x 18 of them [choice]."""

@@ -16,9 +16,9 @@ COLLECTIVES: Registry[Callable[[int], Collective]] = Registry(
         "torch": "replica.trainer.frameworks.torch.collective:TorchCollective",
     },
 )
-"""Each is called with the number of ranks.
+"""Makers of collectives from a number of ranks.
 
-Raises TrialFailedError ("ranks") if it finds another number.
+Each raises TrialFailedError ("ranks") if it finds another number.
 """
 
 __all__ = ["COLLECTIVES", "Collective"]

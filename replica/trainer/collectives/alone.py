@@ -1,4 +1,4 @@
-"""One rank, which has nothing to exchange."""
+"""The collective of one rank, which has nothing to exchange."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from replica.trainer.collectives.contract import Collective
 
 
 class AloneCollective(Collective):
-    """The only rank. Raises TrialFailedError ("ranks") if there should be more."""
+    """The collective of the only rank. Raises TrialFailedError ("ranks") for more ranks."""
 
     rank = 0
     size = 1
@@ -25,18 +25,18 @@ class AloneCollective(Collective):
         return data
 
     def gather(self, text: str) -> tuple[str, ...]:
-        """The only text."""
+        """Give the only text."""
         return (text,)
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """No-op: there is no other rank."""
 
     def average_variables(self, variables: Sequence[Any]) -> None:
-        """No-op: the mean of one."""
+        """No-op: the mean of one rank is its own value."""
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Give back the tensors."""
         return list(tensors)
 
     def close(self) -> None:
-        """No-op."""
+        """No-op: there is no other rank to leave."""

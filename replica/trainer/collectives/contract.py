@@ -21,11 +21,11 @@ class Collective(ABC):
     rank: int
     """Number of this rank, from 0; in a hybrid training, inside of its group."""
     size: int
-    """Number of ranks, or of those of the group: tensors travel between these."""
+    """Number of ranks of the training, or of the group: those that exchange tensors."""
     local_rank: int
     """Number of this rank on its node, from 0, which selects its accelerator."""
     groups: int = 1
-    """Groups that train together: 1 unless the training is hybrid."""
+    """Number of groups that train together: 1 unless the training is hybrid."""
 
     @property
     def is_leader(self) -> bool:
@@ -38,7 +38,7 @@ class Collective(ABC):
 
     @abstractmethod
     def gather(self, text: str) -> tuple[str, ...]:
-        """The texts of all ranks, by group and rank, on the leader; else those of the group."""
+        """Collect the texts of all ranks, by group and rank, on the leader; else of the group."""
 
     @abstractmethod
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
@@ -50,7 +50,7 @@ class Collective(ABC):
 
     @abstractmethod
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
-        """Sums over ranks as one grouped all-reduce; inside a graph if the framework has graphs.
+        """Sum over ranks as one grouped all-reduce; inside a graph if the framework has graphs.
 
         `name` is the same on every rank.
         """

@@ -20,7 +20,7 @@ class StoreCollective(Collective):
         self.size = size
         self.local_rank = local_rank
         self._numbers: Iterator[int] = itertools.count()
-        """Every rank makes the same calls: a number names one of them."""
+        """Numbers of calls: all ranks make the same ones, so that a number names one of them."""
 
     @abstractmethod
     def put(self, key: str, value: bytes) -> None:
@@ -28,7 +28,7 @@ class StoreCollective(Collective):
 
     @abstractmethod
     def get(self, key: str) -> bytes:
-        """Wait for a key without a limit; its value."""
+        """Wait for a key, without a limit; give its value."""
 
     def broadcast(self, data: bytes) -> bytes:
         """Give every rank the bytes that rank 0 passed."""
@@ -39,7 +39,7 @@ class StoreCollective(Collective):
         return data
 
     def gather(self, text: str) -> tuple[str, ...]:
-        """The texts of all ranks, by rank."""
+        """Collect the texts of all ranks, by rank."""
         key = f"aiperf-{next(self._numbers)}"
         self.put(f"{key}-{self.rank}", text.encode())
         return tuple(self.get(f"{key}-{rank}").decode() for rank in range(self.size))

@@ -1,4 +1,4 @@
-"""The place of a rank among the others, from the environment that its starter has made."""
+"""The place of a rank among the others, from the environment that its starter has set up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One rank of several."""
+    """The place of one rank among several."""
 
     rank: int
     size: int
@@ -50,7 +50,11 @@ def place_of(ranks: int, environment: Mapping[str, str] = os.environ) -> Place:
 
 
 def meeting_point(hosts: tuple[str, ...]) -> dict[str, str]:
-    """Variables that name a free port of this node, the first of `hosts` if there are several."""
+    """Variables that name a free port of this node, which is the first of `hosts` if there are any.
+
+    The port is free when the probe closes it. Another process could take it before rank 0 does,
+    which is rare, and costs one trial.
+    """
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]

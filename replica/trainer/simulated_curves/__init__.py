@@ -1,4 +1,4 @@
-"""The courses of simulated trainings, by suite: the place to register a new one."""
+"""Learning curves of simulated trainings, by suite: the place to register a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course of a training of AutoML."""
+"""The learning curve of a simulated training of AutoML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from replica.trainer.simulated_curves.contract import accuracy_after
 
 @dataclass(frozen=True, slots=True)
 class ClassificationCourse:
-    """A training of AutoML."""
+    """The curve of one architecture, whose hash decides its final accuracy."""
 
     request: TrainRequest
     dataset: Dataset
@@ -26,11 +26,11 @@ class ClassificationCourse:
 
     @property
     def train_images(self) -> int:
-        """Those of the data set."""
+        """The training images of the data set."""
         return self.dataset.train_images
 
     def facts(self, epoch: int) -> EpochFacts:
-        """Accuracy along the curve."""
+        """The facts of an epoch, with the accuracy along the curve."""
         request, images = self.request, self.dataset.validation_images
         accuracy = accuracy_after(epoch, request.max_epochs, self.quality)
         return EpochFacts(
@@ -44,12 +44,12 @@ class ClassificationCourse:
         )
 
     def reached(self, facts: EpochFacts) -> bool:
-        """Only patience ends it."""
+        """False: only patience ends a training of AutoML."""
         return False
 
 
 def open_classification(request: TrainRequest) -> ClassificationCourse:
-    """The course of the architecture that a request names."""
+    """Make the curve of the architecture that a request names."""
     dataset = find_dataset(request.dataset, request.data_dir)
     found = read_requested(Path(request.architecture_path), request.architecture_hash).hash
     return ClassificationCourse(request, dataset, found, random.Random(found).uniform(0.75, 0.99))

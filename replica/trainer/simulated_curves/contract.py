@@ -1,4 +1,4 @@
-"""The contract of a course: what a simulated training claims of its epochs; all is made up."""
+"""The contract of a course: the made-up facts of a simulated training's epochs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiperf.wire.messages import TrainRequest
 
 
 class Course(Protocol):
-    """What a simulated training claims of its epochs."""
+    """The course of a simulated training: facts of its epochs, none of which took place."""
 
     @property
     def architecture(self) -> str:
@@ -28,7 +28,7 @@ class Course(Protocol):
 
 
 class OpenCourse(Protocol):
-    """Makes the course of a request."""
+    """A function that makes the course of a request."""
 
     def __call__(self, request: TrainRequest, /) -> Course:
         """Look at the request and the files that it names.

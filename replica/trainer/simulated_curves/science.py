@@ -1,4 +1,4 @@
-"""The course of a training of a scientific workload."""
+"""The learning curve of a simulated training of a scientific workload."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from workloads.science import SCIENCE
 from workloads.science.contract import WorkloadSize
 
 LEAST_SHARE, MOST_SHARE = 0.9, 1.2
-"""Of a target: most trainings reach theirs, after different numbers of epochs."""
+"""Range of the share of the target that a curve approaches: most trainings reach theirs, after
+different numbers of epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScienceCourse:
-    """A training of a scientific workload."""
+    """The curve of one training, whose seed decides its final quality."""
 
     request: TrainRequest
     size: WorkloadSize
@@ -30,11 +31,14 @@ class ScienceCourse:
 
     @property
     def train_images(self) -> int:
-        """Those of the data set."""
+        """The training images of the data set."""
         return self.dataset.train_images
 
     def facts(self, epoch: int) -> EpochFacts:
-        """All measures of the target at the same share of it; at the end those of training, too."""
+        """The facts of an epoch: all measures of the target at one share of it.
+
+        At the end they have the measures of training images, too.
+        """
         trained, validated = self.dataset.train_images, self.dataset.validation_images
         share = min(1.0, accuracy_after(epoch, self.request.max_epochs, self.share))
         target = self.size.target.items()
@@ -58,7 +62,7 @@ class ScienceCourse:
 
 
 def open_science(request: TrainRequest) -> ScienceCourse:
-    """The course of the workload that a request names."""
+    """Make the curve of the workload that a request names."""
     assert request.workload is not None
     size = SCIENCE.load(request.workload).size(request.size)
     dataset = find_set(size.data.source, request.data_dir)

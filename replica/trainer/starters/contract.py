@@ -15,7 +15,7 @@ class RankRequest:
     hosts: tuple[str, ...] = ()
     """Nodes that share the ranks evenly, this one first; if empty, all ranks run on this node."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that every rank gets."""
+    """Variables of every rank's environment."""
     interface: str | None = None
     """Network interface between the nodes; if None, the starter chooses.
 
@@ -23,11 +23,11 @@ class RankRequest:
     """
 
     servers: int = 0
-    """Further ranks that need no accelerator, numbered behind the others, on the last node."""
+    """Number of further ranks, without accelerators: the last numbers, on the last node."""
 
     @property
     def ranks_per_host(self) -> int:
-        """Ranks of one node. Raises ValueError if the nodes cannot share them evenly."""
+        """Number of ranks of a node. Raises ValueError if the nodes cannot share them evenly."""
         nodes = max(1, len(self.hosts))
         if self.ranks % nodes:
             raise ValueError(f"{self.ranks} ranks cannot be shared evenly by {nodes} nodes")
@@ -41,7 +41,4 @@ def refuse_servers(starter: str, request: RankRequest) -> None:
 
 
 RankStarter = Callable[[RankRequest], list[str]]
-"""Gives the argument list that starts all ranks.
-
-Raises ValueError if it cannot serve the request.
-"""
+"""Function that makes the argument list that starts all ranks. Raises ValueError if it cannot."""

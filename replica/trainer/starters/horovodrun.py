@@ -28,7 +28,7 @@ def start_with_horovodrun(request: RankRequest) -> list[str]:
 
 
 def main() -> None:
-    """Be `horovodrun`."""
+    """Run `horovodrun` without its look for Gloo, which imports TensorFlow."""
     from horovod.runner import launch  # noqa: PLC0415  (may not be installed, and loads no framework)
 
     launch.gloo_built = lambda verbose=False: True

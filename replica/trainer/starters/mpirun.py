@@ -14,28 +14,26 @@ OF_A_NODE = ("_VISIBLE_DEVICES", "_AFFINITY_MASK", "_DEVICE_SELECTOR")
 """Ends of the variables that choose devices, which may name those of this node alone."""
 
 YIELD = ("--mca", "mpi_yield_when_idle", "1")
-"""Waiting ranks poll.
-
-They must yield to ranks that compute on the same cores, such as the next trial's.
-"""
+"""Setting by which waiting ranks, which poll, yield to ranks that compute on the same cores, such
+as those of the other trial."""
 
 
 _KILLED = re.compile(r"mpirun noticed that process (rank \d+) .*? exited on (signal \d+[^.\n]*)", re.DOTALL)
 
 
 def lost_rank(log: str) -> str | None:
-    """What mpirun says of a rank that was killed, after which it ends all others; None: nothing."""
+    """Find mpirun's words on a rank that was killed, after which it ends all others; else None."""
     found = _KILLED.search(log)
     return f"{found[1]} ended with {' '.join(found[2].split())}" if found is not None else None
 
 
 def _slots(request: RankRequest, hosts: int) -> list[int]:
-    """Ranks of each node: numbers follow the nodes, so that servers are on the last one."""
+    """The number of ranks of each node. Ranks are numbered node by node: servers come last."""
     return [*[request.ranks_per_host] * (hosts - 1), request.ranks_per_host + request.servers]
 
 
 def _unless_set(parameter: str, value: str) -> tuple[str, ...]:
-    """A setting of Open MPI; a site or user that has chosen another in the environment is right."""
+    """The words that set a parameter of Open MPI; none if the environment has chosen its value."""
     return () if f"OMPI_MCA_{parameter}" in os.environ else ("--mca", parameter, value)
 
 

@@ -1,4 +1,4 @@
-"""One rank, started directly, without Horovod or MPI."""
+"""The start of one rank, directly, without Horovod or MPI."""
 
 from __future__ import annotations
 

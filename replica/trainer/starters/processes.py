@@ -39,6 +39,8 @@ def main(ranks: int, command: list[str]) -> int:
         running.pop(pid, None)
         if code != 0 and not failed:
             failed = code if code > 0 else 128 - code
+            # SIGKILL: the others may wait in an all-reduce for the rank that is gone, and ranks
+            # hold milder signals back (`hold_warnings`).
             for other in running:
                 os.kill(other, signal.SIGKILL)
     return failed

@@ -1,4 +1,4 @@
-"""What a training step computes, by the kind of learning. Register a new task here."""
+"""Tasks by the kind of learning: they compute a training step. Register a new one here."""
 
 from __future__ import annotations
 

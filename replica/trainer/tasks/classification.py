@@ -1,4 +1,4 @@
-"""Signal against background: cross-entropy, and what a physicist asks of a classifier."""
+"""Signal against background: cross-entropy, and a classifier's measures in physics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Forward = Callable[..., Any]
 
 
 class SignalClassification(SingleNetwork):
-    """Images to probabilities of background and signal.
+    """Classification of images as background or signal.
 
     Targets (N, 3): one-hot background and signal, and 1 if a selection by hand keeps the event.
     """
@@ -30,26 +30,27 @@ class SignalClassification(SingleNetwork):
     def __init__(self, settings: OneNetwork) -> None:
         super().__init__(settings)
         self.forward: Forward = logits_of(self.network)
-        """Gives the logits; a framework may put a faster function of the same result here."""
+        """Function that computes the logits; a framework may put a faster one in its place."""
 
     def losses(self, inputs: Any, targets: Any) -> tuple[Any, ...]:
-        """Categorical cross-entropy."""
+        """The categorical cross-entropy of each example."""
         logits = self.forward(inputs, training=True)
         return (keras.losses.categorical_crossentropy(targets[:, :2], logits, from_logits=True),)
 
     def rows(self, inputs: Any, targets: Any) -> Any:
-        """Probability of signal, is it the larger one, is it signal, is it selected, loss."""
+        """Rows of the probability of signal, then 1 or 0 for: it is larger, it is signal, it is
+        selected; then the loss."""
         logits = self.forward(inputs, training=False)
         loss = keras.losses.categorical_crossentropy(targets[:, :2], logits, from_logits=True)
         larger = ops.cast(logits[:, 1] > logits[:, 0], "float32")
         return ops.stack([ops.softmax(logits)[:, 1], larger, targets[:, 1], targets[:, 2], loss], axis=1)
 
     def measures(self, rows: NDArray[np.float32]) -> Measures:
-        """Accuracy, AUC, and the share of the signal found at the false alarms of the selection.
+        """Accuracy, AUC, and the share of the signal found at the selection's rate of false alarms.
 
         `signal_over_selection` divides that share by the selection's own (Kurth et al. 2017 report
         results "exceeding that achieved by selections on high-level physics-motivated features").
-        It is 0, as all that needs both classes, where one is missing.
+        It is 0, like all measures that need both classes, if one is missing.
         """
         score, larger, label, selected, loss = rows.astype(np.float64).T
         signal, background = label == 1, label == 0

@@ -1,4 +1,4 @@
-"""The contract of a task: what a step computes from a batch, and what an evaluation measures.
+"""The contract of a task: the losses of a training step, and the measures of an evaluation.
 
 A task is written in Keras layers and `keras.ops` alone, so that it trains on every framework.
 Shapes are fixed but for the number of examples.
@@ -19,7 +19,7 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Variables that one loss moves. Most tasks have one part; a generative pair has two."""
+    """The variables that one loss trains. Most tasks have one part; a generative pair has two."""
 
     name: str
     variables: Sequence[Any]
@@ -47,15 +47,15 @@ class Task(Protocol):
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of one example, without the batch."""
+        """Shape of one example, without the batch."""
 
     @property
     def target_shape(self) -> tuple[int, ...]:
-        """Of one example's target, without the batch."""
+        """Shape of one example's target, without the batch."""
 
     @property
     def columns(self) -> int:
-        """Numbers in a row of `rows`."""
+        """Count of the numbers in a row of `rows`."""
 
     def losses(self, inputs: Any, targets: Any) -> tuple[Any, ...]:
         """The losses of a training step, each (N,) float32: one for each part.
@@ -65,7 +65,7 @@ class Task(Protocol):
         """
 
     def rows(self, inputs: Any, targets: Any) -> Any:
-        """What an evaluation keeps of each example: (N, columns) float32."""
+        """The rows that an evaluation keeps, one of each example: (N, columns) float32."""
 
     def measures(self, rows: NDArray[np.float32]) -> Measures:
         """The measures of the rows of all evaluated examples of all ranks, (M, columns).

@@ -17,14 +17,14 @@ from replica.trainer.tasks.contract import Measures, Part
 from workloads.networks.generative import discriminator, generator
 from workloads.settings.generation import GenerationSettings
 
-# What is known of a field without its phases: its power by wave number, and its pixels.
+# Statistics of a field without its phases: its power by wave number, and its pixels.
 #
-# Both are given as numbers of each example whose sums tell those of all examples exactly.
+# Both are rows of numbers whose sums over examples are exactly the statistics of all examples.
 
 
 @lru_cache(maxsize=8)
 def shells(size: int, axes: int) -> NDArray[np.float32]:
-    """Weights of the modes of a field in the mean of each wave number: (size^axes, size / 2 - 1).
+    """The weights of a field's modes in the mean of each wave number: (size^axes, size / 2 - 1).
 
     A mode belongs to the whole number nearest to the length of its wave vector, in waves per side.
     """
@@ -37,7 +37,7 @@ def shells(size: int, axes: int) -> NDArray[np.float32]:
 
 
 def power(fields: Any, size: int, axes: int) -> Any:
-    """Mean power of each wave number from 1 to size / 2 - 1: fields (N, size...) to (N, waves).
+    """The mean power of each wave number from 1 to size / 2 - 1: fields (N, size...) to (N, waves).
 
     The power of a mode is the squared modulus of its Fourier coefficient, divided by the number of
     cells.
@@ -52,13 +52,14 @@ def power(fields: Any, size: int, axes: int) -> Any:
 
 
 def histogram(fields: Any, cells: int, bins: int) -> Any:
-    """Cells by value, in `bins` equal bins over [-1, 1]: fields (N, ...) of `cells` to (N, bins).
+    """The numbers of cells in `bins` equal bins over [-1, 1]: fields (N, ...) to (N, bins).
 
     Values beyond the ends are in the outermost bins.
     """
     flat = ops.reshape(fields, (-1, cells))
     numbers = ops.cast(ops.clip(ops.floor((flat + 1.0) * (bins / 2)), 0, bins - 1), "int32")
     examples = ops.shape(flat)[0]
+    # Each example has bins of its own, so that one sum by segments counts all of them.
     numbers = numbers + ops.arange(examples, dtype="int32")[:, None] * bins
     ones = ops.ones_like(flat)
     counts = ops.segment_sum(ops.reshape(ones, (-1,)), ops.reshape(numbers, (-1,)), examples * bins)
@@ -66,9 +67,9 @@ def histogram(fields: Any, cells: int, bins: int) -> Any:
 
 
 def spectrum_error(made: NDArray[np.float64], real: NDArray[np.float64]) -> float:
-    """Mean over wave numbers of abs(log10) of the ratio of powers, summed over examples: (waves,).
+    """The mean over wave numbers of |log10| of the ratio of powers, (waves,) each.
 
-    Infinite if either has no power at a wave number.
+    It is infinite if either has no power at a wave number.
     """
     if min(made.min(), real.min()) <= 0:
         return float("inf")
@@ -76,12 +77,12 @@ def spectrum_error(made: NDArray[np.float64], real: NDArray[np.float64]) -> floa
 
 
 def largest_distance(made: NDArray[np.float64], real: NDArray[np.float64]) -> float:
-    """Kolmogorov's and Smirnov's: the largest difference of two distributions, given as counts."""
+    """The Kolmogorov-Smirnov distance of two distributions that are given as counts."""
     return float(np.max(np.abs(np.cumsum(made) / made.sum() - np.cumsum(real) / real.sum())))
 
 
 class Generation:
-    """DCGAN (Radford et al. 2015).
+    """The task of DCGAN (Radford et al. 2015).
 
     Inputs are fields (N, size..., 1) in [-1, 1]; targets (N, latent + 1) hold the numbers that the
     generator starts from, and 1 if the discriminator's labels are flipped for this batch, else 0.
@@ -114,10 +115,10 @@ class Generation:
         return ops.cast(self._generator(latent, training=training), "float32")
 
     def losses(self, inputs: Any, targets: Any) -> tuple[Any, ...]:
-        """Those of the discriminator and of the generator, (N,) each.
+        """The losses of the discriminator and of the generator, (N,) each.
 
         The generator's is the non-saturating one (Goodfellow et al. 2014, section 3): its fields
-        shall be taken for real ones, whether or not the labels are flipped.
+        are to be taken for real ones, whether or not the labels are flipped.
         """
         flipped = targets[:, -1:]
         fields = (inputs, self._made(targets, training=True))
@@ -126,7 +127,7 @@ class Generation:
         return judged[:, 0], cross_entropy_of_logits(made, 1.0)[:, 0]
 
     def rows(self, inputs: Any, targets: Any) -> Any:
-        """Power and histogram of the generated field, then of the real one: (N, columns)."""
+        """The rows: power and histogram of the generated field, then of the real one."""
         settings = self._settings
         cells = settings.size**settings.axes
         parts = []
@@ -136,7 +137,7 @@ class Generation:
         return ops.concatenate(parts, axis=1)
 
     def measures(self, rows: NDArray[np.float32]) -> Measures:
-        """How far the generated fields are from the real ones: "spectrum" and "ks"; 0 is best.
+        """The distances of generated fields from real ones, "spectrum" and "ks"; 0 is best.
 
         Each is of the mean spectra and of the pixels of all fields.
         """

@@ -14,7 +14,7 @@ from workloads.settings.single import OneNetwork
 
 
 class Regression(SingleNetwork):
-    """Volumes to numbers in [-1, 1]. Targets (N, P): the numbers."""
+    """Regression of volumes to numbers in [-1, 1]; targets are the numbers, (N, P)."""
 
     def __init__(self, settings: OneNetwork) -> None:
         super().__init__(settings)
@@ -22,12 +22,12 @@ class Regression(SingleNetwork):
         self.columns = self.target_shape[0] + 1
 
     def losses(self, inputs: Any, targets: Any) -> tuple[Any, ...]:
-        """Mean squared error over the numbers of an example (CosmoFlow in MLPerf HPC)."""
+        """The mean squared error over the numbers of an example (CosmoFlow in MLPerf HPC)."""
         outputs = ops.cast(self.network(inputs, training=True), "float32")
         return (ops.mean(ops.square(outputs - targets), axis=1),)
 
     def rows(self, inputs: Any, targets: Any) -> Any:
-        """The absolute error of each number, then the loss."""
+        """The rows: the absolute error of each number, then the loss."""
         outputs = ops.cast(self.network(inputs, training=False), "float32")
         errors = ops.absolute(outputs - targets)
         return ops.concatenate([errors, ops.mean(ops.square(errors), axis=1, keepdims=True)], axis=1)

@@ -9,7 +9,7 @@ Rows = NDArray[np.float32]
 
 
 class KeptRows:
-    """The part of `TaskSteps` that keeps what an evaluation gives."""
+    """The part of `TaskSteps` that keeps the rows of an evaluation."""
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
@@ -20,6 +20,6 @@ class KeptRows:
         self._rows.append(rows)
 
     def take(self) -> Rows:
-        """All rows since the last call, (M, columns)."""
+        """Take all rows since the last call, (M, columns)."""
         rows, self._rows = self._rows, []
         return np.concatenate([np.zeros((0, self._columns), np.float32), *rows])

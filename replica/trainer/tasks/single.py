@@ -1,4 +1,4 @@
-"""What tasks with one network and one loss have in common."""
+"""The part that tasks with one network and one loss have in common."""
 
 from __future__ import annotations
 

@@ -10,16 +10,16 @@ from keras import ops
 from workloads.settings.detection import Numbers
 
 SMALLEST_SIDE = 1e-3
-"""Sides are taken as at least this many pixels where they divide or have a logarithm."""
+"""Least side in pixels that is divided by, or that has a logarithm."""
 
 
 def area(boxes: Any) -> Any:
-    """Pixels of boxes (..., 4): (...)."""
+    """The areas of boxes (..., 4) in pixels: (...)."""
     return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
 
 
 def overlap(some: Any, others: Any) -> Any:
-    """Intersection over union of boxes (..., A, 4) and (..., B, 4): (..., A, B).
+    """The intersection over union of boxes (..., A, 4) and (..., B, 4): (..., A, B).
 
     Empty boxes overlap nothing.
     """
@@ -37,7 +37,7 @@ def _centre_and_sides(boxes: Any) -> tuple[Any, Any]:
 
 
 def encode(boxes: Any, references: Any, scales: Numbers) -> Any:
-    """Shifts from references to boxes, (..., 4) each: y and x, height and width.
+    """The shifts from references to boxes, (..., 4) each: y and x, height and width.
 
     Ren et al. 2015, equation 2: the move of the centre in sides of the reference, and the logarithm
     of the growth; all divided by `scales`.
@@ -49,7 +49,7 @@ def encode(boxes: Any, references: Any, scales: Numbers) -> Any:
 
 
 def decode(shifts: Any, references: Any, scales: Numbers, largest_growth: float) -> Any:
-    """Boxes that shifts lead to, (..., 4) each: the other way of `encode`."""
+    """The boxes that shifts lead to, (..., 4) each: the inverse of `encode`."""
     first, before = _centre_and_sides(references)
     shifts = shifts * ops.convert_to_tensor(scales, "float32")
     growth = ops.exp(ops.minimum(shifts[..., 2:], log(largest_growth)))
@@ -64,7 +64,7 @@ def clip(boxes: Any, image: tuple[int, int]) -> Any:
 
 
 def rows_of(values: Any, indices: Any) -> Any:
-    """Rows of each image: values (N, A) or (N, A, C) and indices (N, K): (N, K) or (N, K, C)."""
+    """The rows of each image: values (N, A) or (N, A, C) at indices (N, K): (N, K) or (N, K, C)."""
     if len(values.shape) == 3:
         indices = indices[..., None]
     return ops.take_along_axis(values, indices, axis=1)

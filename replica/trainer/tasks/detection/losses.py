@@ -11,22 +11,22 @@ from keras import ops
 
 
 def smooth_l1(errors: Any, smooth: float) -> Any:
-    """Half the square up to `smooth`, divided by it, linear beyond (Girshick 2015, equation 3)."""
+    """Smooth L1: x^2 / (2 smooth) up to `smooth`, linear beyond (Girshick 2015, equation 3)."""
     size = ops.abs(errors)
     return ops.where(size < smooth, 0.5 * size * size / smooth, size - 0.5 * smooth)
 
 
 def mean_of(values: Any, used: Any, among: Any) -> Any:
-    """Sum of the used values divided by how many others are used, at least 1: (N,).
+    """The sum of the used values, divided by the number of `among`, at least 1: (N,).
 
-    All are (N, K).
+    All arguments are (N, K).
     """
     count = ops.maximum(ops.sum(ops.cast(among, "float32"), axis=1), 1.0)
     return ops.sum(ops.where(used, values, 0.0), axis=1) / count
 
 
 def cross_entropy(logits: Any, labels: Any) -> Any:
-    """-log of the probability of the class: logits (N, K, C) and labels (N, K) int32: (N, K)."""
+    """The cross-entropy of logits (N, K, C) and labels (N, K) int32: (N, K)."""
     chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     return ops.logsumexp(logits, axis=-1) - chosen
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 FIELDS = 6
-"""Numbers of a detection: box, score, class. Places without a detection have score 0."""
+"""Count of the numbers of a detection: box, score, class. Unused places have score 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Found:
     """Detections and true boxes of one image and one class."""
 
     boxes: Array
-    """(D, 4)."""
+    """Boxes of the detections, (D, 4)."""
     scores: Array
-    """(D,), falling."""
+    """Scores of the detections, (D,), falling."""
     truth: Array
-    """(B, 4)."""
+    """True boxes, (B, 4)."""
 
 
 def overlaps(some: Array, others: Array) -> Array:
-    """Intersection over union of boxes (A, 4) and (B, 4): (A, B)."""
+    """The intersection over union of boxes (A, 4) and (B, 4): (A, B)."""
     upper = np.maximum(some[:, None, :2], others[None, :, :2])
     lower = np.minimum(some[:, None, 2:], others[None, :, 2:])
     shared = np.prod(np.maximum(lower - upper, 0.0), axis=-1)
@@ -43,7 +43,7 @@ def overlaps(some: Array, others: Array) -> Array:
 
 
 def right_ones(found: Found, least: float) -> NDArray[np.bool_]:
-    """Which detections are right at an overlap of at least `least`: (D,)."""
+    """Flags of the detections that are right at an overlap of at least `least`: (D,)."""
     right = np.zeros(len(found.boxes), bool)
     if not len(found.truth) or not len(found.boxes):
         return right
@@ -57,7 +57,7 @@ def right_ones(found: Found, least: float) -> NDArray[np.bool_]:
 
 
 def average_precision(scores: Array, right: NDArray[np.bool_], boxes: int) -> float:
-    """Area under the envelope of precision over recall, of detections (M,) and `boxes` true boxes.
+    """The area under the envelope of precision over recall, of detections (M,) and true boxes.
 
     Detections of one score enter the curve together, so that their order does not matter.
     """
@@ -72,7 +72,7 @@ def average_precision(scores: Array, right: NDArray[np.bool_], boxes: int) -> fl
 
 
 def mean_average_precision(by_class: list[list[Found]], least: float) -> float:
-    """Mean over the classes, each a list of images, that have true boxes; 0 if none has."""
+    """The mean over the classes that have true boxes, each a list of images; 0 if none has."""
     found = []
     for images in by_class:
         boxes = sum(len(image.truth) for image in images)
@@ -86,10 +86,10 @@ def mean_average_precision(by_class: list[list[Found]], least: float) -> float:
 def mean_precisions(
     detected: NDArray[np.float32], truth: NDArray[np.float32], classes: int, levels: Sequence[float]
 ) -> dict[str, float]:
-    """Mean average precision at each level of overlap, by names such as "map@0.5".
+    """The mean average precision at each level of overlap, by names such as "map@0.5".
 
-    Of detections (M, D, 6), by falling score, and true boxes with their classes (M, B, 5), of which
-    unused ones have a negative class.
+    Detections are (M, D, 6), by falling score; true boxes with their classes are (M, B, 5), of
+    which unused ones have a negative class.
     """
     exact = detected.astype(np.float64), truth.astype(np.float64)
     by_class = [_of_class(*exact, number) for number in range(classes)]
@@ -97,7 +97,7 @@ def mean_precisions(
 
 
 def _of_class(detected: Array, truth: Array, number: int) -> list[Found]:
-    """Detections and true boxes of one class, image by image."""
+    """The detections and true boxes of one class, image by image."""
     used = (detected[..., 4] > 0) & (detected[..., 5] == number)
     present = truth[..., 4] == number
     return [

@@ -16,37 +16,37 @@ from workloads.settings.detection import Sampling
 
 LEAST = -(2**31)
 DRAWS = 2.0**24
-"""A draw in [0, 1) is read as one of this many numbers, all of which float32 has."""
+"""Number of different draws in [0, 1): float32 has all of them exactly."""
 
 FIRST_FACTOR, SECOND_FACTOR = -2048144789, -1028477387
-"""0x85ebca6b and 0xc2b2ae35 as signed numbers: the finaliser of MurmurHash3 (Appleby)."""
+"""Factors 0x85ebca6b and 0xc2b2ae35 of MurmurHash3's finaliser (Appleby), as signed numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Examples of each image: their places, and which of them are real."""
+    """The sampled examples of each image: their places, and flags of those that are real."""
 
     indices: Any
-    """(N, K) int32."""
+    """Places of the examples, (N, K) int32."""
     used: Any
-    """(N, K) bool; the others only fill up."""
+    """Flags of the examples that count, (N, K); the others only fill up."""
     positive: Any
-    """(N, K) bool; all are used."""
+    """Flags of the positive examples, (N, K); all are used."""
 
 
 def random_order(draws: Any, count: int, stream: int) -> Any:
-    """Numbers in random order, (N, count) int32, all different within a row.
+    """Different numbers in random order, (N, count) int32.
 
     `draws` (N,) decides the order, and `stream` makes several orders from one draw.
     """
     start = ops.cast(ops.floor(draws * DRAWS), "int32") * 64 + stream
-    # An odd factor and the finaliser keep different numbers different.
+    # Consecutive numbers differ, and the finaliser, made of invertible steps, keeps them different.
     mixed = _mixed(start)[:, None] + ops.arange(count, dtype="int32")[None, :]
     return _mixed(mixed)
 
 
 def _mixed(numbers: Any) -> Any:
-    """MurmurHash3's finaliser, in 32 bits that wrap around."""
+    """The numbers after MurmurHash3's finaliser, in 32 bits that wrap around."""
     numbers = _folded(numbers, 16) * FIRST_FACTOR
     numbers = _folded(numbers, 13) * SECOND_FACTOR
     return _folded(numbers, 16)
@@ -59,9 +59,10 @@ def _folded(numbers: Any, bits: int) -> Any:
 
 
 def pick(allowed: Any, order: Any, count: int) -> tuple[Any, Any]:
-    """The first `count` of the allowed ones in an order: indices (N, count), and which are allowed.
+    """Pick the first `count` allowed ones in an order: indices (N, count), and flags of allowed ones.
 
-    `allowed` and `order` are (N, A), A at least `count`.
+    `allowed` and `order` are (N, A), A at least `count`. If fewer are allowed, the rest is flagged
+    as not allowed: shapes must be fixed.
     """
     indices = ops.cast(ops.top_k(ops.where(allowed, order, LEAST), count)[1], "int32")
     return indices, rows_of(allowed, indices)
@@ -86,7 +87,7 @@ def sample(positive: Any, negative: Any, order: Any, wanted: Sampling) -> Sample
 
 
 def packed(chosen: Sample, count: int) -> Sample:
-    """The used places of a sample first, cut off after `count` places."""
+    """Move the used places of a sample to the front, and cut it off after `count` places."""
     places = chosen.used.shape[1]
     order = ops.cast(chosen.used, "int32") * places - ops.arange(places, dtype="int32")[None, :]
     first = ops.cast(ops.top_k(order, count)[1], "int32")

@@ -10,7 +10,7 @@ from replica.trainer.tasks.detection.boxes import overlap
 
 
 def survivors(boxes: Any, valid: Any, most: float) -> Any:
-    """Which boxes stay, (..., K) bool, of boxes (..., K, 4) from best to worst.
+    """Flags of the boxes that stay, (..., K), among boxes (..., K, 4) from best to worst.
 
     A box stays if it is valid and overlaps no better box that stays by more than `most`. With all
     boxes staying at first, a round of this rule settles at least one more box, from the best on;

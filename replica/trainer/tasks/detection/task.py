@@ -59,8 +59,8 @@ def _of_level(rows: int, columns: int, stride: int, shapes: NDArray[np.float64])
 def detect(logits: Any, shifts: Any, regions: tuple[Any, Any], settings: DetectionSettings) -> Any:
     """The best detections of each image, (N, D, 6), by falling score.
 
-    From logits (N, R, classes + 1), the last for background, shifts (N, R, classes, 4), and
-    regions: boxes (N, R, 4) and which are real (N, R).
+    They come from logits (N, R, classes + 1), the last for background, shifts (N, R, classes, 4),
+    and regions: boxes (N, R, 4) and flags of the real ones (N, R).
     """
     boxes, real = regions
     scores = ops.softmax(logits, axis=-1)[..., :-1]
@@ -76,7 +76,7 @@ def detect(logits: Any, shifts: Any, regions: tuple[Any, Any], settings: Detecti
 
 
 def _of_class(boxes: Any, scores: Any, number: int, settings: DetectionSettings) -> Any:
-    """Detections of one class after suppression, (N, R, 6), from boxes (N, R, 4) and scores."""
+    """The detections of one class after suppression, (N, R, 6), from boxes (N, R, 4) and scores."""
     ordered, places = ops.top_k(scores, scores.shape[1])
     boxes = rows_of(boxes, ops.cast(places, "int32"))
     stay = survivors(boxes, ordered > settings.least_score, settings.detection_overlap)
@@ -84,29 +84,29 @@ def _of_class(boxes: Any, scores: Any, number: int, settings: DetectionSettings)
     return ops.concatenate([boxes, ordered, ops.full_like(ordered, float(number))], axis=-1)
 
 
-# True boxes of images, and which anchors or regions belong to them.
+# True boxes of images, and the anchors or regions that belong to them.
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """True boxes of each image, and the draw that decides what is sampled."""
+    """The true boxes of each image, and the draw that decides what is sampled."""
 
     boxes: Any
-    """(N, B, 4) float32."""
+    """Boxes, (N, B, 4) float32."""
     classes: Any
-    """(N, B) int32."""
+    """Classes, (N, B) int32."""
     valid: Any
-    """(N, B) bool."""
+    """Flags of the rows that hold a box, (N, B)."""
     draws: Any
-    """(N,) float32 in [0, 1)."""
+    """Draws, (N,) float32 in [0, 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What candidates are taken for, (N, A) each."""
+    """The matches of candidates with true boxes, (N, A) each."""
 
     box: Any
-    """The true box that it overlaps most, int32."""
+    """Index of the true box that a candidate overlaps most, int32."""
     positive: Any
     negative: Any
 
@@ -143,10 +143,11 @@ def match(candidates: Any, truth: Truth, wanted: Sampling) -> Matches:
 
 
 def propose(scores: Any, shifts: Any, anchors: Any, settings: DetectionSettings) -> tuple[Any, Any]:
-    """The best proposals after suppression: boxes (N, P, 4), and which are real, (N, P).
+    """The best proposals after suppression: boxes (N, P, 4), and flags of the real ones, (N, P).
 
-    From scores (N, A), shifts (N, A, 4) and anchors (A, 4). Real ones come first, from best to
-    worst; an empty box is not real. No gradient flows through them (Ren et al. 2015, section 3.2).
+    They come from scores (N, A), shifts (N, A, 4) and anchors (A, 4). Real ones come first, from
+    best to worst; an empty box is not real. No gradient flows through them (Ren et al. 2015,
+    section 3.2).
     """
     scores, shifts = ops.stop_gradient(scores), ops.stop_gradient(shifts)
     _, best = ops.top_k(scores, settings.proposals_before)
@@ -199,19 +200,19 @@ def cut(levels: Sequence[Any], boxes: Any, settings: DetectionSettings) -> Any:
 
 LAST_LAYERS = ("object2", "delta2", "box", "class")
 ANCHORS, REGIONS = 0, 1
-"""Streams of random numbers."""
+"""Streams of random numbers of the two stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstStage:
-    """What body and pyramid give for a batch."""
+    """The outputs of body and pyramid for a batch."""
 
     levels: list[Any]
-    """(N, H, W, C) each, from which regions are cut."""
+    """Levels from which regions are cut, (N, H, W, C) each."""
     scores: Any
     """Logits of the anchors' objectness, (N, A)."""
     shifts: Any
-    """(N, A, 4)."""
+    """Shifts of the anchors, (N, A, 4)."""
 
 
 class Detection:
@@ -232,6 +233,8 @@ class Detection:
         layers = [layer for network in networks.values() for layer in network.layers]
         redraw((layer.kernel for layer in layers if layer.name in LAST_LAYERS), settings.initial_deviation)
         self._body, self._head = map(logits_of, networks.values())
+        # An evaluation has more regions than a training step, and shapes are fixed: a second model
+        # of the same layers, so of the same weights.
         every = faster_rcnn_head(settings.proposals, settings)
         kept = {layer.name: layer for layer in networks["head"].layers[1:]}
         self._head_of_all = logits_of(build_model(every, kept))
@@ -249,7 +252,7 @@ class Detection:
         return (sum(weight * term for weight, term in zip(self._settings.loss_weights, terms, strict=True)),)
 
     def rows(self, inputs: Any, targets: Any) -> Any:
-        """Detections (box, score, class) and true boxes (box, class) of each image."""
+        """The rows: detections (box, score, class) and true boxes (box, class) of each image."""
         settings = self._settings
         first = self._first_stage(inputs, training=False)
         regions = propose(first.scores, first.shifts, self._tensor_of_anchors(), settings)
@@ -258,7 +261,7 @@ class Detection:
         return ops.concatenate([flat, ops.reshape(targets[:, :-1], (-1, settings.boxes * 5))], axis=1)
 
     def measures(self, rows: NDArray[np.float32]) -> Measures:
-        """Mean average precision at each overlap, by the names "map@0.5" and "map@0.1"."""
+        """The mean average precision at each overlap, by the names "map@0.5" and "map@0.1"."""
         settings = self._settings
         split = settings.detections * FIELDS
         detected = rows[:, :split].reshape(-1, settings.detections, FIELDS)
@@ -278,13 +281,13 @@ class Detection:
         return FirstStage(levels, *joined)
 
     def _second_stage(self, head: Any, first: FirstStage, boxes: Any, training: bool) -> tuple[Any, Any]:
-        """Logits of the classes (N, R, classes + 1), and shifts (N, R, classes, 4), of regions."""
+        """The logits of regions' classes (N, R, classes + 1), and shifts (N, R, classes, 4)."""
         shifts, logits = head(cut(first.levels, boxes, self._settings), training=training)
         shifts = ops.reshape(shifts, (-1, boxes.shape[1], self._settings.classes, 4))
         return logits, ops.cast(shifts, "float32")
 
     def _proposal_losses(self, first: FirstStage, truth: Truth) -> tuple[Any, Any]:
-        """Objectness and shifts of the sampled anchors, (N,) each."""
+        """The losses of the sampled anchors' objectness and shifts, (N,) each."""
         settings, anchors = self._settings, self._tensor_of_anchors()
         matches = match(anchors, truth, settings.anchors)
         order = random_order(truth.draws, len(self._anchors), ANCHORS)
@@ -300,7 +303,10 @@ class Detection:
         )
 
     def _region_losses(self, first: FirstStage, truth: Truth) -> tuple[Any, Any]:
-        """Classes and shifts of the sampled regions, (N,) each; true boxes join the proposals."""
+        """The losses of the sampled regions' classes and shifts, (N,) each.
+
+        True boxes join the proposals: early proposals may overlap no event at all.
+        """
         settings = self._settings
         boxes, real = propose(first.scores, first.shifts, self._tensor_of_anchors(), settings)
         boxes = ops.concatenate([boxes, truth.boxes], axis=1)

@@ -27,20 +27,20 @@ from workloads.settings.semi_supervised import SemiSupervisedSettings
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What the cells of each image are to say; the cells row by row."""
+    """The labels of the cells of each image, row by row."""
 
     holds: Any
-    """(N, K) bool: a box's centre is in the cell."""
+    """Flags of the cells that hold the centre of a box, (N, K)."""
     classes: Any
-    """(N, K) int32; 0 in cells without a box."""
+    """Classes, (N, K) int32; 0 in cells without a box."""
     offsets: Any
-    """(N, K, 2): x and y of the centre from the cell's upper left corner, in cells."""
+    """Offsets x and y of the centre from the cell's upper left corner, in cells, (N, K, 2)."""
     sizes: Any
-    """(N, K, 2): log2 of width and height, in cells."""
+    """Sizes: log2 of width and height, in cells, (N, K, 2)."""
 
 
 def label_cells(rows: Any, settings: SemiSupervisedSettings) -> Labels:
-    """Labels of rows (N, B, 5): ymin, xmin, ymax, xmax, class, negative where a row is unused.
+    """The labels of rows (N, B, 5): ymin, xmin, ymax, xmax, class, negative if a row is unused.
 
     Of several boxes with their centres in one cell, the cell has the first one. A centre on the
     lower or right edge of the image is in the last cell.
@@ -67,16 +67,16 @@ def label_cells(rows: Any, settings: SemiSupervisedSettings) -> Labels:
 
 
 def corners(settings: SemiSupervisedSettings) -> NDArray[np.float32]:
-    """x and y of the upper left corner of every cell, in cells: (K, 2)."""
+    """The upper left corners x and y of all cells, in cells: (K, 2)."""
     height, width = settings.grid
     rows, columns = np.indices((height, width), np.float32)
     return np.stack([columns, rows], axis=-1).reshape(-1, 2)
 
 
 def boxes_of(offsets: Any, sizes: Any, settings: SemiSupervisedSettings) -> Any:
-    """Boxes (N, K, 4) in the image that offsets and sizes, (N, K, 2) each, stand for."""
+    """The boxes (N, K, 4) in the image that offsets and sizes, (N, K, 2) each, stand for."""
     centres = ops.convert_to_tensor(corners(settings)) + offsets
-    # No true box is larger than the image.
+    # No true box is larger than the image; exp of an early, wild output would be infinite.
     largest = log2(max(settings.image) / settings.cell)
     half = 0.5 * ops.exp(log(2.0) * ops.minimum(sizes, largest))
     found = ops.concatenate([ops.flip(centres - half, axis=-1), ops.flip(centres + half, axis=-1)], axis=-1)
@@ -85,18 +85,18 @@ def boxes_of(offsets: Any, sizes: Any, settings: SemiSupervisedSettings) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the network says of the K cells of each image, and its reconstruction; all float32."""
+    """The network's outputs for the K cells of each image, and its reconstruction; all float32."""
 
     classes: Any
-    """Logits, (N, K, classes)."""
+    """Logits of the classes, (N, K, classes)."""
     objects: Any
     """Logits of no event and of an event, (N, K, 2)."""
     offsets: Any
-    """(N, K, 2)."""
+    """Offsets of the centres, (N, K, 2)."""
     sizes: Any
-    """(N, K, 2)."""
+    """Logarithms of the sides, (N, K, 2)."""
     image: Any
-    """(N, H, W, C)."""
+    """Reconstruction, (N, H, W, C)."""
 
 
 class SemiSupervised:
@@ -126,7 +126,7 @@ class SemiSupervised:
         return (self._of_cells(outputs, targets) + share * error,)
 
     def rows(self, inputs: Any, targets: Any) -> Any:
-        """Detections (box, score, class), true boxes, and the squared error of the reconstruction.
+        """The rows: detections (box, score, class), true boxes, and the reconstruction's error.
 
         Every cell is a detection of its likeliest class; its score is the probability of an event.
         The error is the mean over pixels and channels.
@@ -144,7 +144,7 @@ class SemiSupervised:
         return ops.concatenate([*flat, error[:, None]], axis=1)
 
     def measures(self, rows: NDArray[np.float32]) -> Measures:
-        """Mean average precision at each overlap, "map@0.1" and "map@0.5", and
+        """The mean average precision at each overlap, "map@0.1" and "map@0.5", and
         "reconstruction_error"."""
         settings = self._settings
         split = settings.boxes * 5 + 1
@@ -157,7 +157,7 @@ class SemiSupervised:
     def _begin_with_few_events(self) -> None:
         """Draw small kernels for the heads, whose objects begin at the initial share of events.
 
-        Else the many empty cells rule the first epochs.
+        Otherwise the many empty cells dominate the loss of the first epochs.
         """
         heads = {name: self.network.get_layer(name) for name in ("class", "object", "xy", "wh")}
         redraw((layer.kernel for layer in heads.values()), self._settings.initial_deviation)
