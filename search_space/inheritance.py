@@ -146,8 +146,8 @@ def _(
     assert isinstance(node.layer, Conv)
     assert isinstance(new.layer, Conv)
     (shape,) = parent.input_shapes(node)
-    # With a stride or an even size, "same" padding of the larger kernel is not the smaller one's
-    # with as much on either side: the old kernel goes where its elements meet the same pixels.
+    # With a stride, "same" padding need not grow by one on either side: the old kernel goes where
+    # its elements meet the same pixels.
     padding = [
         (offset, after - before - offset)
         for size, before, after, stride in zip(

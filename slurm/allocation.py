@@ -46,8 +46,8 @@ def gpus_of_nodes(shown: str) -> int | None:
 
     None if it does not say.
     """
-    # The lines of nodes are exact, but GRES is in them only if SLURM allocates devices by number:
-    # else the job's total, which SLURM spreads evenly.
+    # One line for each group of equal nodes, if SLURM gives details; else the job's total, which is
+    # taken as even.
     nodes = re.findall(r"^\s*Nodes=\S+ CPU_IDs=.*$", shown, re.MULTILINE)
     if nodes:
         return min(sum(map(int, _GPUS.findall(line.partition(" GRES=")[2]))) for line in nodes)

@@ -57,7 +57,7 @@ def parse_nodes(output: str, partition: str | None) -> tuple[NodeState, ...]:
 
 
 def parse_jobs(output: str) -> tuple[JobState, ...]:
-    """The jobs in the output of `squeue --noheader --format` with JOB_FORMAT; other lines are not."""
+    """The jobs in the output of `squeue --noheader` with JOB_FORMAT; other lines are left out."""
     rows = (line.strip().split("|", 3) for line in output.splitlines())
     return tuple(JobState(*row) for row in rows if len(row) == 4)
 

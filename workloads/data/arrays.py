@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = tuple[NDArray[Any], NDArray[Any]]
-"""Inputs and targets of samples, the first axis being the samples; of one sample, without it.
+"""Inputs and targets of samples along the first axis, or of one sample without that axis.
 
 hep: (N, S, S, 3) float32, GeV, fraction and tracks; (N, 2) float32, signal and selected.
 ewa: (N, 16, H, W) float32; (N, 15, 5) int32, ymin, xmin, ymax, xmax, class.
@@ -22,7 +22,7 @@ ENTRY_BYTES = 32
 
 
 def stacked(samples: Sequence[Rows]) -> Rows:
-    """Samples on a new first axis."""
+    """Stack samples along a new first axis."""
     inputs, targets = zip(*samples, strict=True)
     return np.stack(inputs), np.stack(targets)
 
@@ -37,7 +37,7 @@ def entries_of(rows: Rows) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Number of values, mean and sum of squared deviations of each channel."""
+    """The number of values, mean and sum of squared deviations of each channel."""
 
     count: int
     mean: NDArray[np.float64]
@@ -45,7 +45,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: NDArray[Any], channel_axis: int) -> Moments:
-        """Of an array with channels along one axis."""
+        """Compute the moments of an array with channels along one axis."""
         others = tuple(axis for axis in range(values.ndim) if axis != channel_axis % values.ndim)
         exact = values.astype(np.float64)
         mean = exact.mean(axis=others, keepdims=True)
@@ -53,7 +53,7 @@ class Moments:
         return cls(count, mean.ravel(), np.square(exact - mean).sum(axis=others).ravel())
 
     def joined(self, other: Moments) -> Moments:
-        """Of both parts together (Chan, Golub and LeVeque 1983)."""
+        """Join the moments of two parts (Chan, Golub and LeVeque 1983)."""
         count = self.count + other.count
         distance = other.mean - self.mean
         mean = self.mean + distance * (other.count / count)
@@ -62,14 +62,14 @@ class Moments:
 
     @property
     def deviation(self) -> NDArray[np.float64]:
-        """Standard deviation of each channel."""
+        """The standard deviation of each channel."""
         found: NDArray[np.float64] = np.sqrt(self.squares / self.count)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Spreads:
-    """Mean, standard deviation, least and largest value of each sample's channels, (N, C) each."""
+    """The mean, deviation, least and largest value of each sample's channels, (N, C) each."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -78,7 +78,7 @@ class Spreads:
 
     @classmethod
     def of(cls, values: NDArray[Any], channel_axis: int) -> Spreads:
-        """Of samples along the first axis."""
+        """Compute the spreads of samples along the first axis."""
         others = tuple(axis for axis in range(1, values.ndim) if axis != channel_axis % values.ndim)
         found = (
             values.mean(others, np.float64),
@@ -90,14 +90,14 @@ class Spreads:
 
     @classmethod
     def together(cls, parts: Sequence[Spreads]) -> Spreads:
-        """Of samples in several parts, in order."""
+        """Join the spreads of several parts, in order."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
     def farthest(self) -> NDArray[np.float64]:
         """The distance of each sample's farthest value from the others, in deviations, (N, C).
 
-        The reference is that of the samples with the smaller half of the ranges: a value that is
-        far off would make its own deviation large. 0 for a channel that is constant there.
+        The reference is the half of the samples with the smaller ranges: a value that is far off
+        would make its own deviation large. A channel that is constant there has 0.
         """
         ranges = self.largest - self.least
         half = np.argsort(ranges, axis=0, kind="stable")[: max(1, len(ranges) // 2)]

@@ -1,4 +1,4 @@
-"""Everything that a file of samples holds: its problems, and what a description says of it."""
+"""The examination of a file of samples: its problems, and the contents for a description."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from workloads.data.generators import cosmology, hep, weather
 from workloads.data.manifest import Channel
 
 BLOCK_BYTES = 32 << 20
-"""Samples that are read at a time."""
+"""Bytes of samples that are read at a time."""
 
 NAMED_PROBLEMS = 5
-"""This many problems of a kind are named in a file; the others are counted."""
+"""Number of problems of a kind that are named in a file; the others are counted."""
 
 CHANNEL_NAMES = {"hep": hep.CHANNELS, "ewa": weather.CHANNELS, "cos": cosmology.CHANNELS}
 
 FAR, IMPOSSIBLE = 300.0, 10_000.0
-"""Standard deviations from which on a value is named, and from which on it is a problem.
+"""Distances in standard deviations at which a value is noted, and at which it is a problem.
 
 Single energies of collisions reach hundreds; a fill value that is not known reaches more.
 """
 
 DIGITS = 7
-"""Of the statistics: fewer than two orders of summation agree on."""
+"""Significant digits of the statistics, fewer than those on which two orders of summation agree."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFindings:
-    """Contents and problems of one file; without a layout if it cannot be opened."""
+    """The contents and problems of one file; without a layout if it cannot be opened."""
 
     layout: FileLayout | None
     entries: bytes
-    """Of the samples that can be read, in order."""
+    """Entries of the samples that can be read, in order."""
     moments: Moments | None
     log_moments: Moments | None
-    """Of log(1 + x); of counts alone."""
+    """Moments of log(1 + x); None unless the values are counts."""
     size_bytes: int
     sha256: str
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    """What may be as it should: values that are far from all others."""
+    """Notes on what need not be wrong: values that are far from all others."""
 
 
 def examine_file(data_dir: Path, name: str, form: str) -> FileFindings:
@@ -106,7 +106,7 @@ def _channel_axis(science: str) -> int:
 
 
 def blocks(opened: OpenFile, problems: list[str]) -> Iterator[tuple[int, Rows]]:
-    """The samples of a file in blocks; those that cannot be read are added to `problems`."""
+    """Yield the samples of a file in blocks; those that cannot be read become `problems`."""
     total = opened.layout.samples
     start, count = 0, 1
     while start < total:
@@ -114,6 +114,7 @@ def blocks(opened: OpenFile, problems: list[str]) -> Iterator[tuple[int, Rows]]:
         try:
             rows = opened.read(start, stop)
         except ValueError as error:
+            # One of the block is damaged: they are read one by one until it is found.
             if stop - start > 1:
                 count = 1
                 continue
@@ -125,7 +126,7 @@ def blocks(opened: OpenFile, problems: list[str]) -> Iterator[tuple[int, Rows]]:
 
 
 def channels_of(findings: Sequence[FileFindings], science: str) -> tuple[Channel, ...]:
-    """The statistics of files together, in order."""
+    """The statistics of the channels over all files, in order."""
     plain, logarithm = (
         _all([getattr(found, name) for found in findings]) for name in ("moments", "log_moments")
     )  # fmt: skip
@@ -161,7 +162,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _without(line: str, path: Path) -> str:
-    """A problem of a file without its name, which comes before it anyway."""
+    """Strip the file's name from a problem, which is put before it anyway."""
     return line.removeprefix(f"{path}: ").removeprefix(f"{path.name}: ")
 
 

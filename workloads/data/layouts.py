@@ -1,4 +1,4 @@
-"""The layouts of a directory's files against its description, without a look at the samples."""
+"""The comparison of files' layouts with their description, without a look at the samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.data.manifest import ScienceManifest
 
 
 def layout_problems(folder: Path, manifest: ScienceManifest) -> Iterator[str]:
-    """Open every file once: those that cannot be opened, or hold other samples than described."""
+    """Open every file; yield those that cannot be opened, or hold other samples than described."""
     form = FORMATS.load(manifest.format)
     for file in (file for split in SPLITS for file in manifest.split(split).files):
         try:

@@ -1,7 +1,7 @@
-"""`dataset.json` of a directory of scientific data: what its files hold.
+"""`dataset.json` of a directory of scientific data: the contents of its files.
 
-It has the name and the manner of that of images (`aiperf.config.dataset_manifest`); `format` tells
-them apart.
+It has the name and the structure of that of images (`aiperf.config.dataset_manifest`); the two
+differ in `format`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workloads.data.arrays import ENTRY_BYTES
 _HEXADECIMAL = "^[0-9a-f]{64}$"
 
 _LIMITS = Limits(size=256 * MIB)
-"""CosmoFlow's 589,824 files of one sample take 120 MB."""
+"""Limits of a description: CosmoFlow's 589,824 files of one sample take 120 MB."""
 
 
 class _Part(BaseModel):
@@ -35,7 +35,7 @@ class ScienceFile(_Part):
     """One file of a split."""
 
     name: str = Field(pattern=r"^([^/\x00-\x1f]{1,255}/)?[^/\x00-\x1f]{1,255}$")
-    """In the directory, or in a folder of it."""
+    """Name in the directory, or in a folder of it."""
     images: int = Field(ge=1, le=MOST_IMAGES)
     """Number of its samples."""
     size_bytes: int = Field(ge=0, le=1 << 60)
@@ -69,28 +69,28 @@ class Channel(_Part):
     std: float = Field(ge=0)
     log_mean: float | None = None
     log_std: float | None = Field(default=None, ge=0)
-    """The same of log(1 + x); of counts alone."""
+    """Standard deviation of log(1 + x), as `log_mean` is its mean; None unless counts."""
 
 
 class Generated(_Part):
     """The origin of generated samples."""
 
     name: str
-    """Of the generator (`workloads.data.generators`)."""
+    """Name of the generator (`workloads.data.generators`)."""
     version: int
     seed: int
 
 
 class ScienceManifest(_Part):
-    """Everything that is known of a directory of scientific data."""
+    """The description of a directory of scientific data."""
 
     schema_version: Literal[1] = 1
     format: Literal["hep-64", "hep-224", "ewa", "cosmoflow", "cosmoflow-tfrecord"]
     source: str
     generated: Generated | None = None
-    """None: real data."""
+    """Origin of generated samples; None for real data."""
     grid: tuple[int, ...] = Field(min_length=2, max_length=3)
-    """Of the inputs, without channels."""
+    """Grid of the inputs, without channels."""
     channels: tuple[Channel, ...] = Field(min_length=1, max_length=64)
     train: ScienceSplit
     validation: ScienceSplit
@@ -116,7 +116,7 @@ def fingerprint_of(entries: Iterable[bytes]) -> str:
 
 
 def is_science(data_dir: Path) -> bool:
-    """True if dataset.json describes scientific data, well or badly; False if there is none."""
+    """True if dataset.json describes scientific data, even if badly; False if there is none."""
     return described_format(data_dir) in FORMAT_NAMES
 
 
@@ -158,7 +158,7 @@ def write_science_manifest(data_dir: Path, manifest: ScienceManifest) -> None:
 
 
 def file_problems(data_dir: Path, manifest: ScienceManifest) -> list[str]:
-    """Files that are missing, or that have another size, without a look into them."""
+    """Lines about files that are missing, or that have another size, without a look into them."""
     problems = []
     for file in (file for split in SPLITS for file in manifest.split(split).files):
         try:

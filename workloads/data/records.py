@@ -1,4 +1,4 @@
-"""Images out of shards of TFRecords at chosen places, without a framework.
+"""Images read from shards of TFRecords at chosen places, without a framework.
 
 Records (`aiperf.untrusted.examples`) are found from the start of the file alone: an image could
 contain bytes that look like a record.
@@ -25,7 +25,7 @@ class Piece:
 
 
 def pieces(files: Sequence[FileEntry], share: range) -> Iterator[Piece]:
-    """The parts of `files`, in order, that hold the images of `share`."""
+    """Yield the parts of `files`, in order, that hold the images of `share`."""
     start = 0
     for file in files:
         first, last = max(share.start, start), min(share.stop, start + file.images)
@@ -58,7 +58,7 @@ def read_images(path: Path, first: int, count: int) -> Iterator[tuple[int, bytes
 
 
 def parse_example(record: bytes) -> tuple[int, bytes]:
-    """The label and the encoded image of a `tf.train.Example`. Raises ValueError."""
+    """Read the label and the encoded image of a `tf.train.Example`. Raises ValueError."""
     try:
         features = features_of(memoryview(record))
     except ValueError as error:
@@ -100,5 +100,5 @@ def _label(values: memoryview) -> int:
 
 
 def _signed(value: int) -> int:
-    """A number of 64 bits as int64, whose negative values are written in two's complement."""
+    """Read a number of 64 bits as int64, whose negative values are in two's complement."""
     return value - (1 << 64) if value >> 63 else value

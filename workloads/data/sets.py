@@ -9,23 +9,23 @@ from aiperf.errors import DatasetError
 from workloads.data.manifest import ScienceManifest, file_problems, read_science_manifest
 
 NOISE = 64
-"""Numbers that a generator of fields starts from; section 3.2 of cosmoGAN's layers."""
+"""Count of the numbers that a generator of fields starts from (cosmoGAN)."""
 
 CUBES_A_CUBE = SLICES_A_CUBE = 8
-"""Fields that are cut from one cube: its octants, or planes of equal distances."""
+"""Number of fields that are cut from one cube: its octants, or planes of equal distances."""
 
 BOXES = 15
-"""Rows for the boxes of a weather image; its target has one more, for a number that is drawn."""
+"""Number of rows for the boxes of a weather image; its target has one more, for a drawn number."""
 
 MOST_SHOWN = 5
 
 LARGEST_CROP = 768
-"""Columns of a weather image that is half labelled: wider ones are cropped (Kurth et al. 2017)."""
+"""Most columns of a half-labelled set's images: wider ones are cropped (Kurth et al. 2017)."""
 
 KINDS: dict[str, str] = {
     "hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos", "cos-slices": "cos", "ewa-semi": "ewa",
 }  # fmt: skip
-"""Names of sets, and the kind of samples that they read."""
+"""Kind of the samples that a set reads, by the set's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,19 @@ class ScienceSet:
     train_images: int
     validation_images: int
     input_shape: tuple[int, ...]
-    """Of one example."""
+    """Shape of the input of one example."""
     target_shape: tuple[int, ...]
-    """Of one example."""
+    """Shape of the target of one example."""
     fingerprint: str
     generated: bool
-    """False for real data."""
+    """True for generated samples, False for real data."""
 
 
 def find_set(name: str, data_dir: str | Path | None) -> ScienceSet:
-    """The set of that name in a directory.
+    """Find the set of a name in a directory.
 
-    Raises DatasetError naming everything that is wrong with the directory, without a look into its
-    files (`aiperf dataset check` has one).
+    Raises DatasetError naming the problems of the directory, without a look into its files, which
+    is that of `aiperf dataset check`.
     """
     if name not in KINDS:
         raise DatasetError(f"unknown scientific data {name!r}; known: {', '.join(KINDS)}")

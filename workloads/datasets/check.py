@@ -1,4 +1,4 @@
-"""All problems of a directory of images, and the description of one that has none."""
+"""The check of a directory of images for problems, and the description of one without any."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from workloads.datasets.repetition import fingerprint_problems, repetition
 from workloads.datasets.sources import Place, open_folders
 
 IMAGE_SIZE = 224
-"""The trained crop of files that are described for the first time, unless it is given."""
+"""Trained crop of files that are described for the first time, unless it is given."""
 
 
 CLASS_NAME = "class {}"
-"""Of classes that shards only number."""
+"""Name of a class that shards only number."""
 
 MOST_SHOWN = 20
-"""Problems of files that cannot be described."""
+"""Most problems that the refusal of a description names."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Contents of a directory, all its problems, and what is no more than worth knowing."""
+    """The contents of a directory, all its problems, and notes on what need not be one."""
 
     images: dict[Split, int]
     classes: int
@@ -50,7 +50,7 @@ class CheckResult:
 
 
 def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
-    """Read every image. Raises DatasetError if the directory has no description."""
+    """Read every image; give all problems. Raises DatasetError without a description."""
     manifest = read_dataset_manifest(data_dir)
     look = _check_folder if manifest.format == "folder" else _check_shards
     contents, images, problems = look(data_dir, manifest, report, workers)
@@ -110,7 +110,7 @@ def _file_problems(data_dir: Path, manifest: DatasetManifest) -> Iterator[str]:
 
 
 def stray_files(data_dir: Path, manifest: DatasetManifest) -> tuple[str, ...]:
-    """A line for each file of the directory that is no part of the data set; of many, a few."""
+    """Lines about the files of the directory that are not part of the data set; of many, a few."""
     strays, technical = _strays(data_dir, manifest)
     return shortened(str(data_dir), [*strays, *technical])
 
@@ -126,7 +126,7 @@ def description_notes(data_dir: Path, manifest: DatasetManifest) -> tuple[str, .
 
 
 def _strays(data_dir: Path, manifest: DatasetManifest) -> tuple[list[str], list[str]]:
-    """Lines about files that are no part of the data set: any, and those of programs."""
+    """Lines about files that are not part of the data set: people's, and those of programs."""
     own = {MANIFEST_NAME, REPORT_NAME} | {entries_name(split) for split in SPLITS}
     own.update(entry.name for split in SPLITS for entry in manifest.split(split).files)
     if manifest.format == "folder":
@@ -140,7 +140,7 @@ def _strays(data_dir: Path, manifest: DatasetManifest) -> tuple[list[str], list[
 
 
 def class_notes(manifest: DatasetManifest, contents: Contents) -> Iterator[str]:
-    """A line about classes without images in a split: labels with gaps."""
+    """Yield a line for each split that has classes without images: labels with gaps."""
     for split in SPLITS:
         counts = class_counts(contents, split)
         names = manifest.class_names
@@ -218,7 +218,7 @@ def describe(data_dir: Path, image_size: int | None, report: Progress, workers: 
 
 
 def _missing(split: Split, shards: Sequence[Path]) -> Iterator[str]:
-    """Lines about shards that the names of the others count."""
+    """Yield lines about missing shards, whose numbers follow from the names of the others."""
     numbers: dict[int, set[int]] = {}
     for path in shards:
         match = SHARD_PATTERN.fullmatch(path.name)

@@ -16,16 +16,16 @@ from workloads.datasets.progress import say_findings, shown_progress
 from workloads.datasets.science import cli as science
 
 TRAIN_SHARDS, VALIDATION_SHARDS = 1024, 128
-"""The usual numbers for ImageNet."""
+"""Usual numbers of shards for ImageNet."""
 
 WORKERS = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": ""}
-"""The environment of the worker processes, which decode images on the CPU and nothing else.
+"""Environment of the worker processes, which decode images on the CPU.
 
-Without it every one of them writes lines about libraries that it does not use, and takes GPUs.
+Without it each of them would write lines about libraries that it does not use, and take GPUs.
 """
 
 COUNT = whole_number(1)
-"""The type of options that count something."""
+"""Type of options that count something."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -26,9 +26,9 @@ class FileContent:
 
     entry: FileEntry
     images: bytes
-    """The entries of its images in their order (`aiperf.config.fingerprints`)."""
+    """Entries of its images in their order (`aiperf.config.fingerprints`)."""
     names: tuple[str, ...] = ()
-    """Of the images, if they are files of their own."""
+    """Names of the images, if they are files of their own."""
 
     def name_of(self, number: int) -> str:
         """The place of an image, in words."""
@@ -36,12 +36,12 @@ class FileContent:
 
 
 Contents = Mapping[Split, Sequence[FileContent]]
-"""The files of each split, in order."""
+"""Files of each split, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The facts of a data set that its files do not say."""
+    """The facts of a data set that do not follow from its files."""
 
     source: str
     image_size: int

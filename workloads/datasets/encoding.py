@@ -16,7 +16,7 @@ JPEG_QUALITY = 100
 """Quality of re-encoded images, of 100."""
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP")
-"""What is converted, by Pillow's names."""
+"""Formats that are converted, by Pillow's names."""
 
 _START_OF_IMAGE = b"\xff\xd8"
 _FRAME_MARKERS = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
@@ -35,7 +35,7 @@ def as_rgb_jpeg(data: bytes) -> bytes:
 
 
 def kind_of(data: bytes) -> str:
-    """What an image was that `as_rgb_jpeg` re-encodes, and what it loses: "PNG, 16 bits"."""
+    """Describe an image that `as_rgb_jpeg` re-encodes, with its losses: "PNG, 16 bits"."""
     image = Image.open(BytesIO(data), formats=FORMATS)
     words = [image.format or ""]
     if image.format == "JPEG":
@@ -61,33 +61,33 @@ def _decoded(data: bytes, *formats: str) -> Image.Image:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     if image.mode[0] == "I":
-        # Pillow would clip them to 255, which makes a white image.
+        # Pillow would clip 16 bits to 255, which makes a white image: the upper 8 bits are kept.
         return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.format == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
-        # Adobe's files hold the inverse of the inks, and Pillow takes all for Adobe's.
+        # Adobe's files hold the inverse of the inks, and Pillow takes all files for Adobe's.
         image = Image.fromarray(255 - np.asarray(image), "CMYK")
     return image.convert("RGB")
 
 
 def encode_jpeg(pixels: NDArray[Any], quality: int) -> bytes:
-    """JPEG of uint8 (height, width, 3)."""
+    """Encode uint8 pixels (height, width, 3) as JPEG."""
     return _encode(Image.fromarray(pixels), quality)
 
 
 def _encode(image: Image.Image, quality: int) -> bytes:
     stream = BytesIO()
-    # A comment of the original would be copied.
+    # Without an empty one, Pillow would copy the original's comment.
     image.save(stream, "JPEG", quality=quality, subsampling="4:2:0", comment=b"")
     return stream.getvalue()
 
 
 def is_jpeg(data: bytes) -> bool:
-    """True if it begins as a JPEG does."""
+    """True for bytes that begin as a JPEG does."""
     return data.startswith(_START_OF_IMAGE)
 
 
 def jpeg_components(data: bytes) -> int | None:
-    """Colour components from the frame header (ITU T.81, B.2.2); None if it is not a JPEG.
+    """The number of colour components in the frame header (ITU T.81, B.2.2); None for other files.
 
     As in libjpeg, fill bytes may stand before a marker (B.1.1.2), and other bytes are passed over.
     """

@@ -22,18 +22,18 @@ from workloads.datasets.shards import ForeignRecordError, read_shard
 from workloads.datasets.sources import Place
 
 NAMED_PROBLEMS = 5
-"""This many bad images of a file are named; the others are counted."""
+"""Number of bad images of a file that are named; the others are counted."""
 
 MOST_CLASSES = 1_000_000
-"""Labels are numbers of classes, and every class has a name."""
+"""Most classes: labels are their numbers, and every class has a name."""
 
 FOLDER_CHUNK = 1000
-"""Images of a folder that one worker checks at a time."""
+"""Number of images of a folder that one worker checks at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Contents and problems of one file of images."""
+    """The contents and problems of one file of images."""
 
     content: FileContent
     largest_label: int
@@ -42,7 +42,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class FolderFindings:
-    """Entries and names of images that are files of their own, and problems.
+    """The entries and names of images that are files of their own, and problems.
 
     Images that cannot be read are among the problems only.
     """
@@ -53,7 +53,7 @@ class FolderFindings:
 
 
 def examine_shards(files: Sequence[Path], report: Progress, workers: int) -> dict[str, Findings]:
-    """Read and decode every image of each shard; findings by name."""
+    """Read and decode every image of each shard; give findings by name."""
     found: dict[str, Findings] = {}
     if not files:
         return found
@@ -157,6 +157,6 @@ def _decode(encoded: bytes, way_out: str) -> None:
 
 
 def shortened(name: str, problems: list[str]) -> tuple[str, ...]:
-    """A few of the problems of `name`, and the number of the others."""
+    """A few of the problems of `name`, and the count of the others."""
     rest = len(problems) - NAMED_PROBLEMS
     return tuple(problems[:NAMED_PROBLEMS]) + ((f"{name}: and {rest} more problems",) if rest > 0 else ())

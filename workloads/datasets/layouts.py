@@ -37,7 +37,7 @@ _BY_SUFFIX = {
 }  # fmt: skip
 
 MOST_LOOKED_AT = 10_000
-"""Names of a folder that are looked at."""
+"""Most names of a folder that are looked at."""
 
 
 def kaggle_folder(source: Path) -> Path | None:
@@ -51,7 +51,7 @@ def kaggle_folder(source: Path) -> Path | None:
 
 
 def found_in(source: Path) -> str:
-    """What a path is or holds that is no data set of a known layout, and what to do about it."""
+    """Describe a path that is not a data set of a known layout, and the way out."""
     if not source.exists():
         return "does not exist"
     if not source.is_dir():

@@ -19,7 +19,7 @@ def shard_name(split: Split, number: int, count: int) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """Checksum of a file. Raises OSError."""
+    """Compute the checksum of a file. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(HASH_BLOCK_BYTES):

@@ -1,6 +1,6 @@
-"""`preparation.json`: what a preparation took, converted, doubted and left out.
+"""`preparation.json`: the images that a preparation took, converted, doubted and left out.
 
-It lies next to the shards, so that a later check can say it again.
+It lies next to the shards, so that a later check can report it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REPORT_NAME = "preparation.json"
 _LIMITS = Limits(size=1024 * MIB)
 
 NAMED = 5
-"""Files that a line names; the report has them all."""
+"""Most files that a line names; the report has them all."""
 
 
 class _Part(BaseModel):
@@ -31,7 +31,7 @@ class _Part(BaseModel):
 
 
 class ClassCount(_Part):
-    """Images of one class."""
+    """The numbers of images of one class."""
 
     train: int = Field(ge=0)
     validation: int = Field(ge=0)
@@ -43,16 +43,16 @@ class Preparation(_Part):
     schema_version: int = 1
     source: str
     fingerprint: str
-    """Of the data set that was made."""
+    """Fingerprint of the data set that was made."""
     images: ClassCount
     classes: dict[str, ClassCount]
     converted: dict[str, tuple[str, ...]]
-    """By kind: the images that were encoded again."""
+    """Images that were encoded again, by kind."""
     left_out: dict[str, tuple[str, ...]]
-    """By reason: files and folders of the source that are not in the data set."""
+    """Files and folders of the source that are not in the data set, by reason."""
 
     def lines(self) -> Iterator[str]:
-        """What was left out, converted or doubted, each kind with its number and a few names."""
+        """Yield lines on what was left out, converted or doubted, with counts and a few names."""
         for reason, names in sorted(self.left_out.items()):
             yield f"{len(names)} left out ({shortened(reason)}): {_few(names)}"
         for kind, names in sorted(self.converted.items()):
@@ -66,7 +66,7 @@ def write_preparation(
     output: Path, manifest: DatasetManifest, contents: Contents,
     converted: Iterable[tuple[str, str]], left_out: Iterable[tuple[str, str]],
 ) -> Preparation:  # fmt: skip
-    """Write the report of a data set from pairs of names and kinds, or reasons. Raises OSError."""
+    """Write a report, from pairs of a name and its kind, or its reason. Raises OSError."""
     counts = {split: class_counts(contents, split) for split in SPLITS}
     report = Preparation(
         source=manifest.source,
@@ -84,7 +84,7 @@ def write_preparation(
 
 
 def read_preparation(data_dir: Path, manifest: DatasetManifest) -> Preparation | None:
-    """The report of the preparation; None if there is none.
+    """Read the report of the preparation; None if there is none.
 
     Raises DatasetError if it is damaged, or that of other data.
     """

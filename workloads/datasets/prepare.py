@@ -25,10 +25,10 @@ from workloads.datasets.shards import Image, write_shard
 from workloads.datasets.sources import ImageSource, Place
 
 JOURNAL_NAME = ".prepare.jsonl"
-"""The finished shards, one a line, so that an interrupted preparation can be resumed."""
+"""Name of the file of finished shards, one a line, by which a preparation is resumed."""
 
 MOST_SHOWN = 20
-"""Files that cannot be read that are named."""
+"""Most of the files that cannot be read that are named."""
 
 SHUFFLE_SEED = 2012
 """Seed of the order in which training images are dealt to the shards.
@@ -48,13 +48,13 @@ class ShardJob:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """A written shard; name and kind of its images that were converted, and of files left out."""
+    """A written shard, with name and kind of converted images, and name and reason of others."""
 
     content: FileContent
     converted: tuple[tuple[str, str], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     unreadable: tuple[str, ...] = ()
-    """Files that may be images, and the reasons why they cannot be read: the shard lacks them."""
+    """Files that may be images but cannot be read, and the reasons: the shard lacks them."""
 
 
 class _Line(BaseModel):
@@ -67,15 +67,16 @@ class _Line(BaseModel):
 
 
 Progress = Callable[[int, int], None]
-"""Called after every shard with the number of finished shards, and of all."""
+"""Function that is called after every shard with the number of finished ones, and of all."""
 
 
 def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_size: int, report: Progress,
             workers: int) -> DatasetManifest:  # fmt: skip
     """Write the missing shards, then dataset.json and preparation.json.
 
-    Files that are no images, or that cannot be decoded, are left out and named in preparation.json.
-    Raises DatasetError naming files that cannot be read, and classes without any training image.
+    Files that are not images, or that cannot be decoded, are left out and named in
+    preparation.json. Raises DatasetError naming files that cannot be read, and classes without any
+    training image.
     """
     output.mkdir(parents=True, exist_ok=True)
     jobs = {split: list(shard_jobs(source.places(split), split, shards[split], output)) for split in SPLITS}
@@ -85,10 +86,14 @@ def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_s
     unreadable: list[str] = []
     with (output / JOURNAL_NAME).open("a", encoding="utf-8") as journal:
         for count, result in enumerate(_write_all(missing, workers), start=len(everything) - len(missing) + 1):
+            # A file that cannot be read may be readable tomorrow: its shard is not entered as
+            # finished, so that only it is made again.
             unreadable += result.unreadable
             if not result.unreadable:
                 done[result.content.entry.name] = result
                 journal.write(_journal_line(result))
+                # At once: a preparation that is killed has lost the shards in progress, and no
+                # others.
                 journal.flush()
             report(count, len(everything))
     if unreadable:
@@ -127,6 +132,8 @@ def shard_jobs(places: Sequence[Place], split: Split, count: int, output: Path) 
     """
     if len(places) < count:
         raise DatasetError(f"{len(places)} {split} images cannot fill {count} shards; use fewer")
+    # Sources list images class by class. A pipeline reads a few shards at a time and shuffles
+    # within a buffer: without this order its batches would be of few classes.
     order = list(places)
     if split == "train":
         random.Random(SHUFFLE_SEED).shuffle(order)
@@ -198,7 +205,7 @@ def _journal_line(result: ShardResult) -> str:
 
 
 def _finished(line: str) -> ShardResult | None:
-    """The shard of a line; None if the line was cut off, or holds no entries: it is made again."""
+    """Read the shard of a line; None for a line that was cut off: its shard is made again."""
     try:
         read = _Line.model_validate_json(line)
     except (ValidationError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Work on many files as its user sees it: the progress, on standard error, and what was found."""
+"""Work on many files as its user sees it: progress on standard error, and the findings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from workloads.datasets.prepare import Progress
 
 LINES = 20
-"""Lines of the whole work without a terminal."""
+"""Number of lines of progress without a terminal."""
 
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """The function to call after every file: a bar on a terminal, else lines."""
+    """Run a block with a function to call after every file: a bar on a terminal, else lines."""
     if not sys.stderr.isatty():
         yield _print_line
         return
@@ -36,7 +36,7 @@ def shown_progress() -> Iterator[Progress]:
 
 
 def say_findings(problems: Sequence[str], notes: Sequence[str], counted: str) -> int:
-    """Print what a check has found, and how much it has read; the exit code."""
+    """Print the findings of a check, and the amount that it has read; give the exit code."""
     for problem in problems:
         say(problem)
     for note in notes:

@@ -1,4 +1,4 @@
-"""Images that a data set holds more than once, and images that are not those of its description."""
+"""Images that are more than once in a data set, or that are not those of its description."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aiperf.config.fingerprints import DIGEST_BYTES, SortedEntries, cut, entries
 from workloads.datasets.content import Contents, FileContent
 
 LARGEST_REPEATED_SHARE = 0.01
-"""Exact duplicates above this share of a split are a problem. ImageNet has far fewer."""
+"""Share of a split above which exact duplicates are a problem. ImageNet has far fewer."""
 
 NAMED_EXAMPLES = 5
-"""This many of the images that a problem is about are named."""
+"""Number of a problem's images that are named."""
 
 
 def fingerprint_problems(data_dir: Path, manifest: DatasetManifest, contents: Contents) -> Iterator[str]:
-    """Fingerprints and lists of entries that are not those of the images."""
+    """Yield lines about fingerprints and lists of entries that are not those of the images."""
     for split in SPLITS:
         expected = manifest.split(split).fingerprint
         if expected is None:
@@ -43,7 +43,7 @@ def _list_problems(path: Path, expected: str) -> Iterator[str]:
 
 
 def repetition(contents: Contents) -> tuple[list[str], list[str]]:
-    """Problems and notes: images in both splits, and images more than once in a split."""
+    """Find problems and notes: images in both splits, and images more than once in a split."""
     digests = {split: [_digest(entry) for file in contents[split] for entry in cut(file.images)] for split in SPLITS}
     problems, notes = [], []
     both = set(digests["train"]) & set(digests["validation"])

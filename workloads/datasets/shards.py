@@ -24,7 +24,7 @@ LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 
 
 class ForeignRecordError(ValueError):
-    """A whole record that does not hold an image and a label as they are wanted here."""
+    """A whole record without an image and a label as AIPerf reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Image:
 
 
 def write_shard(path: Path, images: Iterable[Image]) -> FileContent:
-    """Write one shard, whole or not at all. Raises OSError."""
+    """Write one shard, whole or not at all; give its content. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     entries = bytearray()
@@ -90,13 +90,13 @@ def _other_format(path: Path) -> str | None:
 
 
 def checksum(data: bytes) -> bytes:
-    """The 4 bytes that stand behind `data` in a file of TFRecords."""
+    """The 4 bytes that follow `data` in a file of TFRecords."""
     value = google_crc32c.value(data)
     return CHECKSUM.pack(((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _example(image: Image) -> bytes:
-    """The image as `tf.train.Example`.
+    """Encode the image as `tf.train.Example`.
 
     It has Features as field 1, which has an entry of a name (1) and a Feature (2) for each.
     """
@@ -111,17 +111,17 @@ def _example(image: Image) -> bytes:
 
 
 def _bytes(value: bytes) -> bytes:
-    """A Feature of one BytesList."""
+    """Encode a Feature of one BytesList."""
     return _field(1, _field(1, value))
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of type LEN: its number and type, its length, its content."""
+    """Encode a field of type LEN: its number and type, its length, its content."""
     return bytes([number << 3 | 2]) + _varint(len(content)) + content
 
 
 def _varint(value: int) -> bytes:
-    """A whole number from 0, seven bits a byte, the lowest first."""
+    """Encode a whole number from 0, seven bits a byte, the lowest first."""
     parts = bytearray()
     while value >= 0x80:
         parts.append(value & 0x7F | 0x80)

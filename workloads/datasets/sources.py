@@ -36,7 +36,7 @@ VALIDATION_LIST, MAPPING = "LOC_val_solution.csv", "LOC_synset_mapping.txt"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of one image: a file, or a stretch of one (`size_bytes` None: the whole file)."""
+    """The place of one image: a file, or a part of one (`size_bytes` None: the whole file)."""
 
     name: str
     label: int
@@ -60,7 +60,7 @@ class ImageSource:
     train: tuple[Place, ...]
     validation: tuple[Place, ...]
     left_out: tuple[tuple[str, str], ...] = ()
-    """Files and folders that are no images of the data set: name below the source, and reason."""
+    """Files and folders that are not in the data set: name below the source, and reason."""
 
     def places(self, split: Split) -> tuple[Place, ...]:
         """The images of one split."""
@@ -126,7 +126,7 @@ TECHNICAL, OUTSIDE = "of a program or file system", "outside of the class folder
 
 
 def _of_kaggle(root: Path, name: str) -> Path | None:
-    """A list of ImageNet on Kaggle: next to the folders of images, or where the archive has it."""
+    """Find a list of ImageNet on Kaggle: next to the folders of images, or as in the archive."""
     above = list(root.absolute().parents)[:3]  # Data, ILSVRC, and the folder with the lists
     packed = bool(above) and kaggle_folder(above[-1]) == root.absolute()
     places = [root, *above] if packed else [root]
@@ -179,7 +179,7 @@ def _shown(entry: os.DirEntry[str], root: Path) -> str:
 
 
 def _entries(folder: Path, root: Path) -> tuple[list[Path], LeftOut]:
-    """The class folders of a split, in order, and all else that lies in it."""
+    """List the class folders of a split, in order, and all else that lies in it."""
     found: list[Path] = []
     left_out: LeftOut = []
     for entry in _listed(folder):
@@ -193,7 +193,7 @@ def _entries(folder: Path, root: Path) -> tuple[list[Path], LeftOut]:
 
 
 def _walk(root: Path, folder: Path, names: Sequence[str]) -> tuple[tuple[Place, ...], LeftOut]:
-    """The images of a split's class folders, and all else that lies in them."""
+    """List the images of a split's class folders, and all else that lies in them."""
     places: list[Place] = []
     left_out: LeftOut = []
     for label, name in enumerate(names, start=1):
@@ -212,7 +212,11 @@ def _walk(root: Path, folder: Path, names: Sequence[str]) -> tuple[tuple[Place, 
 
 
 def _check_distinct(folder: Path, names: Sequence[str]) -> None:
-    """Raise DatasetError for two classes that are one to the eye."""
+    """Raise DatasetError for two classes whose names look the same.
+
+    macOS often writes names in another form of Unicode (NFD) than Linux: a data set that was copied
+    in parts may have both.
+    """
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(unicodedata.normalize("NFC", name), name)
@@ -245,7 +249,7 @@ def _bytes_of(name: str) -> str:
 
 
 def _flat(root: Path, images: Sequence[Path], names: Sequence[str]) -> tuple[Place, ...]:
-    """Validation images in one folder, by the list of labels that Kaggle gives.
+    """List validation images that lie in one folder, by the list of labels that Kaggle gives.
 
     Raises DatasetError.
     """
@@ -271,7 +275,7 @@ def _flat(root: Path, images: Sequence[Path], names: Sequence[str]) -> tuple[Pla
 
 
 def _labels(data: bytes) -> dict[str, str]:
-    """The class of each image by a table of `ImageId` and `PredictionString` ("n01 85 1 499").
+    """Read the class of each image from `ImageId` and `PredictionString` ("n01 85 1 499").
 
     Raises ValueError.
     """
@@ -321,14 +325,18 @@ def open_imagenet(source: Path) -> ImageSource:
 
 
 def _members(path: Path, start: int = 0, end: int | None = None) -> list[Place]:
-    """The files of the archive that is `path`, or a stretch of it."""
+    """List the files of the archive that is `path`, or a part of it."""
     with path.open("rb") as stream:
         found = tar_members(stream, path.stat().st_size if end is None else end, start)
         return [Place(m.name, 0, path, m.offset, m.size) for m in found if not m.folder]
 
 
 def _train_members(path: Path) -> list[tuple[str, Place]]:
-    """The archive of archives: one for each class, named by its synset."""
+    """List the images of the archive of archives: one for each class, named by its synset.
+
+    A tar file is not compressed, so that an inner archive, and an image in it, is a part of the
+    outer file: nothing need be unpacked.
+    """
     return [
         (Path(inner.name).stem, place)
         for inner in _members(path)

@@ -1,4 +1,4 @@
-"""Images of invented classes in ImageNet's format, which a network can learn.
+"""Synthetic images of invented classes in ImageNet's format, which a network can learn.
 
 A class is a grating with an angle, a wavelength and colours. Position, contrast and noise vary from
 image to image.
@@ -30,7 +30,7 @@ NOISE = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Numbers, sizes and seed of the images to draw."""
+    """The recipe of images: numbers, sizes and seed."""
 
     images: dict[Split, int]
     shards: dict[Split, int]

@@ -1,4 +1,4 @@
-"""The cases of the micro suite: shapes from the networks that train on each kind of data.
+"""The cases of the micro suite: shapes from the networks that are trained on each kind of data.
 
 dense2d: climate images of 768 x 1152 x 16 and layers of Faster R-CNN on them. sparse2d: jet images
 and layers of the HEP networks. dense3d: cubes of matter and layers of CosmoFlow and DCGAN. The case

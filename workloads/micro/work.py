@@ -47,7 +47,7 @@ class Case:
 
     @property
     def outputs(self) -> Shape:
-        """Output sizes along the axes."""
+        """The sizes of the output along the axes."""
         if self.operator == "conv":
             return tuple(-(-size // step) for size, step in zip(self.sizes, self.stride, strict=True))
         axes = zip(self.sizes, self.kernel, self.stride, strict=True)
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def padding(self) -> tuple[tuple[int, int], ...]:
-        """Zeros in front of and behind each axis of a convolution."""
+        """The zeros before and after each axis of a convolution."""
         pairs = []
         for size, window, step, output in zip(self.sizes, self.kernel, self.stride, self.outputs, strict=True):
             whole = max((output - 1) * step + window - size, 0)
@@ -64,17 +64,17 @@ class Case:
 
     @property
     def input_shape(self) -> Shape:
-        """(sizes..., channels) of one image."""
+        """The shape of one image: (sizes..., channels)."""
         return (*self.sizes, self.channels)
 
     @property
     def output_shape(self) -> Shape:
-        """(sizes..., channels) of the output of one image."""
+        """The shape of the output of one image: (sizes..., channels)."""
         return (*self.outputs, self.filters if self.has_weights else self.channels)
 
     @property
     def weight_shape(self) -> Shape:
-        """(K..., Ci, Co), or none."""
+        """The shape of the weights: (K..., Ci, Co), or () without any."""
         return (*self.kernel, self.channels, self.filters) if self.has_weights else ()
 
     @property
@@ -100,7 +100,7 @@ class Work:
 
     @property
     def operand_shapes(self) -> tuple[Shape, ...]:
-        """Shapes of the arrays that the pass reads.
+        """The shapes of the arrays that the pass reads.
 
         forward: input, weights; input: gradient of the output, weights; weights: input, gradient of
         the output. The gradient of a max-pooling reads its input too, a triad two vectors.
@@ -118,7 +118,7 @@ class Work:
 
     @property
     def result_shape(self) -> Shape:
-        """Shape of the array that the pass writes."""
+        """The shape of the array that the pass writes."""
         case = self.case
         if case.operator == "triad":
             return case.input_shape
@@ -128,7 +128,7 @@ class Work:
 
     @property
     def operations(self) -> int:
-        """Operations of one call, by the weights of rule set science-1.
+        """The operations of one call, by the weights of rule set science-1.
 
         Every pass of a convolution or a fully connected layer needs the same multiply-accumulates;
         the gradient of a pooling writes each element of the input once.
@@ -145,27 +145,27 @@ class Work:
 
     @property
     def elements(self) -> int:
-        """Elements of all operands and of the result, once each."""
+        """The number of elements of all operands and of the result, once each."""
         return sum(map(prod, self.operand_shapes)) + prod(self.result_shape)
 
     def bytes(self, item_size: int) -> int:
-        """Bytes of all operands and of the result, once each, for elements of that size."""
+        """The bytes of all operands and of the result, once each, for elements of that size."""
         return self.elements * item_size
 
 
 CEILING = "ceiling"
-"""The kind of the cases that bound all others."""
+"""Kind of the cases that bound all others."""
 
 
 def gemm(size: int) -> Case:
-    """The product of two square matrices, with the first as a batch of `size` vectors."""
+    """Make the product of two square matrices, with the first as a batch of `size` vectors."""
     return Case("gemm", CEILING, channels=size, filters=size)
 
 
 def triad(elements: int) -> Case:
-    """a = b + s c on vectors (McCalpin 1995, STREAM)."""
+    """Make the triad a = b + s c on vectors (McCalpin 1995, STREAM)."""
     return Case("triad", CEILING, channels=elements)
 
 
 TRIAD_FACTOR = 3.0
-"""s, as in STREAM."""
+"""Factor s of the triad, as in STREAM."""

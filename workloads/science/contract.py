@@ -46,7 +46,9 @@ class Schedule:
     warm_up: float = 0.0
     """Share of the training over which the rate rises linearly from 0."""
     decay: Decay = "none"
-    """Decay after the warm-up: linear to 0, cosine to `last` (Loshchilov, Hutter 2017), or steps."""
+    """Decay after the warm-up: linear to 0, steps, or a cosine to `last` (Loshchilov and Hutter
+    2017).
+    """
     last: float = 0.0
     """Last rate of a cosine, as a share of the largest."""
     steps: tuple[tuple[float, float], ...] = ()

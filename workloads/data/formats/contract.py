@@ -17,7 +17,7 @@ from workloads.data.arrays import Rows
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """Number of samples of a file, and the sizes of their grid without channels."""
+    """The number of samples of a file, and the sizes of their grid without channels."""
 
     samples: int
     grid: tuple[int, ...]
@@ -28,13 +28,13 @@ class OpenFile(Protocol):
 
     @property
     def layout(self) -> FileLayout:
-        """Samples and grid."""
+        """The number of samples, and their grid."""
 
     def read(self, start: int, stop: int) -> Rows:
-        """The samples from `start` to `stop`. Raises OSError or ValueError if they are damaged."""
+        """Read samples `start` to `stop`. Raises OSError, or ValueError for damaged ones."""
 
     def problems(self, start: int, rows: Rows) -> Iterator[str]:
-        """What is wrong with values that were read from `start` on, by dataset and index."""
+        """Yield the problems of values that were read from `start` on, by dataset and index."""
 
     def close(self) -> None:
         """Close the file."""
@@ -45,7 +45,7 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """As in dataset.json."""
+        """The format's name in dataset.json."""
 
     @property
     def science(self) -> str:
@@ -53,16 +53,16 @@ class Format(Protocol):
 
     @property
     def block(self) -> int:
-        """Neighbouring samples that are read together."""
+        """The number of neighbouring samples that are read together."""
 
     def find(self, folder: Path) -> Mapping[Split, Sequence[str]]:
-        """The files of each split in a folder, by their usual names, in order."""
+        """Find the files of each split in a folder, by their usual names, in order."""
 
     def new_files(self, split: Split, samples: int) -> list[tuple[str, int]]:
         """Names and numbers of samples of new files. Raises UsageError if they are too many."""
 
     def open(self, path: Path) -> OpenFile:
-        """Open a file. Raises DatasetError that lists everything that is wrong with its layout."""
+        """Open a file. Raises DatasetError that lists all problems of its layout."""
 
     def write(self, path: Path, layout: FileLayout, blocks: Iterable[Rows]) -> None:
         """Write a new file of samples that come in blocks. Raises OSError."""

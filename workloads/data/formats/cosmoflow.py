@@ -18,10 +18,10 @@ from workloads.data.formats.hdf5 import FileNames, HDF5Format
 from workloads.data.formats.names import Found, matching, numbered
 
 MOST_SAMPLES_A_FILE = 256
-"""Of new files, so that several are made side by side."""
+"""Most samples of a new file, so that several are made in parallel."""
 
 ROUNDING = 1e-5
-"""Parameters at the ends of their range may be rounded beyond it."""
+"""Distance by which a parameter at the end of its range may be rounded beyond it."""
 
 
 def _outside(parameters: Values, sizes: Sizes) -> NDArray[np.bool_]:

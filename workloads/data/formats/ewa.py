@@ -21,16 +21,16 @@ from workloads.data.formats.hdf5 import FileNames, HDF5Format
 from workloads.data.formats.names import Found
 
 IMAGES_A_YEAR = 1460
-"""Every six hours, 365 days."""
+"""Number of images of a year: one every six hours, on 365 days."""
 
 LEAST_A_FILE = 16
-"""Images of a new file, if there are as many: small sets are spread over few years."""
+"""Least images of a new file, if there are as many: small sets are spread over few years."""
 
 YEARS: Mapping[Split, tuple[int, ...]] = {
     "train": tuple(year for year in range(1979, 2006) if year not in (1982, 1983, 1984, 1986, 1999)),
     "validation": (1982, 1986),
 }
-"""1983 and 1999 are not offered, 1984 is the test set (eracah/hur-detect)."""
+"""Years of each split. 1983 and 1999 are not offered, 1984 is the test set (eracah/hur-detect)."""
 
 TEST_YEAR = 1984
 _NAME = re.compile(r"climo_\d{4}\.h5")

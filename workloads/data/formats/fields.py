@@ -14,13 +14,14 @@ from aiperf.untrusted.reading import shortened
 
 MOST_SAMPLES = 10**8
 MOST_SAMPLE_BYTES = 1 << 30
-"""Of one sample in one dataset, and of a chunk: four times CosmoFlow's whole universe a channel."""
+"""Most bytes of a sample in one dataset, and of a chunk: CosmoFlow's whole universe has as many."""
 
 MOST_RATIO, UNPACKED_BYTES = 1100, 1 << 20
-"""Deflate packs at most 1032 bytes into one; small datasets may be larger by their header."""
+"""Most unpacked bytes for a stored one, and bytes that any dataset may have: Deflate packs at most
+1032 bytes into one. A file that claims more would fill the memory."""
 
 FILTERS = ("gzip", "shuffle", "fletcher32", "szip", "lzf")
-"""Filters of HDF5 that are read; others would load plugins."""
+"""Filters of HDF5 that are read: for others its library would load plugins."""
 
 QUOTE = "'"
 
@@ -28,7 +29,7 @@ Values = NDArray[Any]
 Sizes = Mapping[str, int]
 
 NUMBERS = ("int32", "int64", "int8", "uint8", "int16", "uint16", "uint32", "uint64", "float32", "float64", "bool")
-"""Types of labels."""
+"""Types that labels may have."""
 
 FILL_VALUES = (
     9.969209968386869e36, 1e15, 1e20, 1e30, 1e35, 1e36, -1e20, -1e30, -1e35, -1e36,
@@ -38,7 +39,7 @@ FILL_VALUES = (
 others that models of weather and climate write."""
 
 Rule = tuple[str, Callable[[Values, Sizes], NDArray[np.bool_]]]
-"""Words for bad samples, and True for each that is one, (N,)."""
+"""Words for bad samples, and a function that flags them, (N,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +52,35 @@ class Field:
     path: str
     shape: tuple[int | str, ...]
     types: tuple[str, ...] = ("float32", "float64")
-    """Names of NumPy's types that it may have; the first one is written."""
+    """Names of NumPy's types that it may have; new files have the first one."""
     rules: tuple[Rule, ...] = ()
     needed: bool = True
     """False if files may lack it."""
 
 
 def negative(values: Values, sizes: Sizes) -> NDArray[np.bool_]:
-    """Samples with a value below 0."""
+    """Flag samples with a value below 0."""
     return any_of(values < 0)
 
 
 def neither_0_nor_1(values: Values, sizes: Sizes) -> NDArray[np.bool_]:
-    """Labels of more than two classes."""
+    """Flag labels that are neither 0 nor 1."""
     return any_of((values != 0) & (values != 1))
 
 
 def any_of(flags: Values) -> NDArray[np.bool_]:
-    """True for each sample that has a flag, (N,)."""
+    """Flag each sample that has a flag, (N,)."""
     return np.asarray(flags.reshape(len(flags), -1).any(axis=1))
 
 
 def dataset_of(file: h5py.File, field: Field) -> h5py.Dataset:
-    """The dataset of a field. Raises ValueError with the reason if it cannot be read safely."""
+    """Find the dataset of a field. Raises ValueError with the reason if it is not safe to read."""
     place: Any = file
     for part in field.path.split("/"):
         link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
         if link is None:
             raise ValueError("is missing")
+        # A soft or external link may lead to any file of the machine, or in a circle.
         if not isinstance(link, h5py.HardLink):
             raise ValueError("is a link to elsewhere")
         place = place[part]
@@ -108,7 +110,7 @@ def _check_storage(found: h5py.Dataset) -> None:
 
 
 def shape_problem(found: h5py.Dataset, field: Field, sizes: dict[str, int]) -> str | None:
-    """What is wrong with shape or type of a dataset; letters that are new go into `sizes`."""
+    """Find the problem with a dataset's shape or type; letters that are new go into `sizes`."""
     if found.dtype.name not in field.types:
         return f"has the type {found.dtype.name}, not {' or '.join(field.types)}"
     wanted = [sizes.get(size, size) if isinstance(size, str) else size for size in field.shape]
@@ -126,7 +128,7 @@ def shape_problem(found: h5py.Dataset, field: Field, sizes: dict[str, int]) -> s
 
 
 def value_problems(field: Field, values: Values, sizes: Sizes, start: int) -> Iterator[tuple[int, str]]:
-    """Index and words of every sample that is wrong."""
+    """Yield index and words of every bad sample."""
     if values.dtype.kind == "f":
         wrong = np.flatnonzero(any_of(~np.isfinite(values)))
         yield from ((start + int(index), "is not finite") for index in wrong)

@@ -22,7 +22,7 @@ from workloads.data.arrays import Rows
 from workloads.data.formats.contract import FileLayout
 from workloads.data.formats.fields import Field, Sizes, Values, dataset_of, shape_problem, value_problems
 
-# Chunks of HDF5 unpacked outside of HDF5's lock, so that several threads do it side by side.
+# Chunks of HDF5 unpacked outside of HDF5's lock, so that several threads do it in parallel.
 #
 # h5py lets one thread of a process into the library at a time, unpacking included. The packed bytes
 # of a chunk are quickly read; ISA-L (a zlib in half of the time) and NumPy, which unpack them here,
@@ -31,7 +31,7 @@ from workloads.data.formats.fields import Field, Sizes, Values, dataset_of, shap
 _GZIP, _SHUFFLE = "gzip", "shuffle"
 
 _AT_ONCE = 1 << 15
-"""Values that are put together at a time, so that they stay in a core's cache."""
+"""Number of values that are put together at a time, so that they stay in a core's cache."""
 
 
 def unpacks(dataset: h5py.Dataset) -> bool:
@@ -47,7 +47,7 @@ def unpacks(dataset: h5py.Dataset) -> bool:
 
 
 def sample_chunk(dataset: h5py.Dataset, index: int) -> NDArray[Any]:
-    """One sample of a dataset of which `unpacks` is true, without the first axis.
+    """Read one sample of a dataset of which `unpacks` is true, without the first axis.
 
     Raises ValueError if its chunk is damaged.
     """
@@ -56,6 +56,7 @@ def sample_chunk(dataset: h5py.Dataset, index: int) -> NDArray[Any]:
         skipped, packed = dataset.id.read_direct_chunk((index,) + (0,) * (dataset.ndim - 1))
         shape, kind, names = dataset.shape[1:], dataset.dtype, list(dataset._filters)
     size = kind.itemsize * int(np.prod(shape))
+    # HDF5 stores a chunk without a filter that does not make it smaller, and sets a bit for it.
     filters = [name for number, name in enumerate(names) if not skipped >> number & 1]
     if _GZIP in filters:
         packed = _inflated(packed, size)
@@ -69,7 +70,7 @@ def sample_chunk(dataset: h5py.Dataset, index: int) -> NDArray[Any]:
 
 
 def _inflated(packed: bytes, size: int) -> bytes:
-    """The content of a stream of zlib; nothing if it is not of this size."""
+    """Unpack a stream of zlib; give b"" if it is damaged, or is longer than this size."""
     unpack = isal_zlib.decompressobj()
     try:
         content = unpack.decompress(packed, size + 1)
@@ -79,7 +80,7 @@ def _inflated(packed: bytes, size: int) -> bytes:
 
 
 def unshuffled(planes: NDArray[np.uint8]) -> NDArray[Any]:
-    """Values of HDF5's filter `shuffle`: first bytes of all come first, then the second ones."""
+    """Undo HDF5's filter `shuffle`: the first bytes of all values, then the second ones, ..."""
     size, count = planes.shape
     whole = np.dtype(f"<u{size}")
     found = np.empty(count, whole)
@@ -94,10 +95,10 @@ def unshuffled(planes: NDArray[np.uint8]) -> NDArray[Any]:
 
 
 CACHE_BYTES = 64 << 20
-"""HDF5's own cache of unpacked chunks, per dataset."""
+"""Bytes of HDF5's own cache of unpacked chunks, per dataset."""
 
 WHOLE_BYTES = 1 << 20
-"""Datasets up to this size, such as labels, are read once and kept."""
+"""Most bytes of a dataset that is read once and kept, such as labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +111,21 @@ class FileNames:
 
 @dataclass(frozen=True, slots=True)
 class HDF5Format:
-    """A format whose files are HDF5; a `Format`."""
+    """A format (`Format`) whose files are HDF5."""
 
     name: str
     science: str
     fields: tuple[Field, ...]
     grid: tuple[str, ...]
-    """The letters of the shapes that are the grid."""
+    """Letters of the shapes that are the grid."""
     names: FileNames
     to_rows: Callable[[Mapping[str, Values]], Rows]
     to_fields: Callable[[Rows], Mapping[str, Values]]
     block: int = 1
-    """Samples of a chunk in new files, and of a read."""
+    """Number of samples of a chunk in new files, and of a read."""
 
     def find(self, folder: Path) -> Mapping[Split, Sequence[str]]:
-        """The files of each split, by their usual names, in order."""
+        """Find the files of each split, by their usual names, in order."""
         return self.names.find(folder)
 
     def new_files(self, split: Split, samples: int) -> list[tuple[str, int]]:
@@ -132,7 +133,7 @@ class HDF5Format:
         return self.names.new(split, samples)
 
     def open(self, path: Path) -> HDF5File:
-        """Open a file. Raises DatasetError that lists everything that is wrong with its layout."""
+        """Open a file. Raises DatasetError that lists all problems of its layout."""
         return HDF5File(self, path)
 
     def write(self, path: Path, layout: FileLayout, blocks: Iterable[Rows]) -> None:
@@ -199,7 +200,7 @@ class HDF5File:
                 self._datasets[field.path] = found
 
     def read(self, start: int, stop: int) -> Rows:
-        """The samples from `start` to `stop`.
+        """Read the samples from `start` to `stop`.
 
         Raises ValueError naming dataset and samples if they cannot be unpacked.
         """
@@ -223,7 +224,7 @@ class HDF5File:
         return found
 
     def problems(self, start: int, rows: Rows) -> Iterator[str]:
-        """What is wrong with values that were read from `start` on, by dataset and index."""
+        """Yield the problems of values that were read from `start` on, by dataset and index."""
         values = self._form.to_fields(rows)
         for field in self._form.fields:
             if field.path in self._datasets:

@@ -21,7 +21,7 @@ from workloads.data.formats.names import Found, matching, numbered
 STEMS: Mapping[Split, str] = {"train": "train", "validation": "val"}
 
 MOST_SAMPLES_A_FILE = 10_000
-"""Of new files, so that several are made side by side."""
+"""Most samples of a new file, so that several are made in parallel."""
 
 _HISTOGRAMS = ("all_events/hist", "all_events/histEM", "all_events/histtrack")
 _NOT_NEGATIVE = (("is negative", negative),)

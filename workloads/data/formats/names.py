@@ -11,7 +11,7 @@ Found = Mapping[Split, Sequence[str]]
 
 
 def matching(folder: Path, patterns: Mapping[Split, Sequence[str]]) -> Found:
-    """The files of a folder that match one of the glob patterns of a split, in order."""
+    """Find the files of a folder that match one of a split's glob patterns, in order."""
     return {
         split: sorted(
             {str(path.relative_to(folder)) for pattern in patterns[split] for path in folder.glob(pattern)}
@@ -21,7 +21,7 @@ def matching(folder: Path, patterns: Mapping[Split, Sequence[str]]) -> Found:
 
 
 def numbered(stem: str, suffix: str, samples: int, most: int) -> list[tuple[str, int]]:
-    """Names and sizes of files of at most `most` samples: `stem` alone if one is enough."""
+    """Make names and sizes of files of at most `most` samples: `stem` alone if one is enough."""
     count = max(1, -(-samples // most))
     if count == 1:
         return [(f"{stem}{suffix}", samples)]

@@ -23,7 +23,7 @@ from workloads.data.formats.fields import Field, value_problems
 from workloads.data.formats.names import matching
 
 MOST_BYTES = 256 << 20
-"""Of an unpacked file: a cube of 256^3 has 128 MiB."""
+"""Most bytes of an unpacked file: a cube of 256^3 has 128 MiB."""
 
 _GZIP = b"\x1f\x8b"
 _CHANNELS, _PARAMETERS = 4, 4
@@ -31,14 +31,14 @@ _CHANNELS, _PARAMETERS = 4, 4
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """One sample a file; a `Format`."""
+    """A format (`Format`) of files of one sample."""
 
     name: str = "cosmoflow-tfrecord"
     science: str = "cos"
     block: int = 1
 
     def find(self, folder: Path) -> Mapping[Split, Sequence[str]]:
-        """The files below `train` and `validation`."""
+        """Find the files below `train` and `validation`."""
         return matching(folder, {"train": ("train/*.tfrecord",), "validation": ("validation/*.tfrecord",)})
 
     def new_files(self, split: Split, samples: int) -> list[tuple[str, int]]:
@@ -46,7 +46,7 @@ class RecordFormat:
         raise UsageError("TFRecords are read, not written; new files are of the format cosmoflow (HDF5)")
 
     def open(self, path: Path) -> RecordFile:
-        """Read a file. Raises DatasetError naming what is wrong with it."""
+        """Read a file. Raises DatasetError naming its problem."""
         try:
             return RecordFile(*_sample(_unpacked(read_bounded(path, MOST_BYTES, DatasetError))))
         except ValueError as error:
@@ -66,11 +66,11 @@ class RecordFile:
         self.layout = FileLayout(1, tuple(inputs.shape[:-1]))
 
     def read(self, start: int, stop: int) -> Rows:
-        """The sample, if 0 is between `start` and `stop`."""
+        """Give the sample if 0 is between `start` and `stop`."""
         return self._rows[0][start:stop], self._rows[1][start:stop]
 
     def problems(self, start: int, rows: Rows) -> Iterator[str]:
-        """What is wrong with the values."""
+        """Yield the problems of the values."""
         for field, values in zip(_FIELDS, rows, strict=True):
             for index, words in value_problems(field, values, {}, start):
                 yield f"{field.path}, index {index}: {words}"
@@ -88,7 +88,7 @@ COSMOFLOW_RECORDS = RecordFormat()
 
 
 def _unpacked(data: bytes) -> bytes:
-    """The content of gzip, bounded; other bytes as they are. Raises ValueError."""
+    """Unpack gzip up to a limit; give other bytes as they are. Raises ValueError."""
     if not data.startswith(_GZIP):
         return data
     unpack = zlib.decompressobj(wbits=31)
@@ -102,7 +102,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _sample(content: bytes) -> Rows:
-    """Inputs and targets of the only record. Raises ValueError."""
+    """Read inputs and targets of the only record. Raises ValueError."""
     if len(content) < HEADER.size + FOOTER_BYTES:
         raise ValueError("is shorter than a record")
     (length,) = HEADER.unpack_from(content)

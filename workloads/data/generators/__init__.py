@@ -9,7 +9,7 @@ from aiperf.registry import Registry
 from workloads.data.generators.contract import GeneratedData
 
 GENERATOR_VERSION = 1
-"""Counts up whenever a generator gives other samples."""
+"""Version of the generators, which counts up whenever one of them gives other samples."""
 
 GENERATORS: Registry[GeneratedData] = Registry(
     "generated data set",

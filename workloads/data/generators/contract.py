@@ -11,7 +11,7 @@ from workloads.data.generators import cosmology, hep, weather
 from workloads.data.generators.streams import VALIDATION_START
 
 Sampler = Callable[[int, int, int], Rows]
-"""Seed, number and size of a sample, to its inputs and targets."""
+"""Function that makes inputs and targets of a sample from seed, number and size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class GeneratedData:
     name: str
     sample: Sampler
     size: int
-    """Of the rehearsals: rows of the grid."""
+    """Size of the rehearsals: rows of the grid."""
     sizes: range
-    """Sizes that make sense."""
+    """Sizes that can be made."""
     form: Callable[[int], str]
-    """The name of the format, by size."""
+    """Function that gives the name of the format, by size."""
 
     def rows(self, seed: int, split: Split, numbers: range, size: int) -> Rows:
-        """The samples of these numbers of a split."""
+        """Make the samples of these numbers of a split."""
         first = 0 if split == "train" else VALIDATION_START
         return stacked([self.sample(seed, first + number, size) for number in numbers])
 

@@ -20,7 +20,7 @@ from workloads.data.generators.streams import stream
 # Lengths are in Mpc/h, wave numbers k in h/Mpc, powers in (Mpc/h)^3.
 
 SIGMA_RADIUS = 8.0
-"""sigma_8 is the spread of the density in spheres of this radius, in Mpc/h."""
+"""Radius in Mpc/h of the spheres whose spread of the density is sigma_8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +91,24 @@ CHANNELS = tuple(f"z = {redshift:g}" for redshift in REDSHIFTS)
 LOWEST = Cosmology(0.25, 0.78, 0.9, 0.6)
 HIGHEST = Cosmology(0.35, 0.95, 1.0, 0.8)
 MIDDLE = Cosmology(0.3, 0.865, 0.95, 0.7)
-"""Parameters are uniform between the lowest and the highest, as in CosmoFlow's data of 2019."""
+"""Ends and middle of the parameters, uniform in between, as in CosmoFlow's data of 2019."""
 
 SMOOTHING = 2.0
-"""The field is smoothed by a Gaussian of this radius, in Mpc/h."""
+"""Radius in Mpc/h of the Gaussian that smooths the field."""
 
 BOXES = {16: 128.0, 32: 256.0, 128: 128.0}
 """Side of the box in Mpc/h by voxels a side; for other sizes 128. CosmoFlow's cubes have 128 voxels
 in 128 Mpc/h: 512^3 particles in a box of 512 Mpc/h, cut into 64."""
 
 FIELD_BOX = 128.0
-"""Of the cubes from which fields for generation are cut."""
+"""Side in Mpc/h of the cubes from which fields for generation are cut."""
 
 MOST_COUNT = 32_767
-"""Counts are 16-bit integers."""
+"""Largest count: counts are 16-bit integers."""
 
 
 def sample(seed: int, number: int, size: int) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
-    """A cube of counts (n, n, n, 4), and its parameters (4,), each scaled to -1 to 1.
+    """Make a cube of counts (n, n, n, 4), and its parameters (4,), each scaled to -1 to 1.
 
     The parameters are Omega_m, sigma_8, n_s and h.
     """
@@ -118,7 +118,7 @@ def sample(seed: int, number: int, size: int) -> tuple[NDArray[np.int16], NDArra
 
 
 def field_sample(seed: int, number: int, size: int) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
-    """As `sample`, all of the middle parameters, in a box of 128 Mpc/h: to learn their fields."""
+    """Make a sample of the middle parameters in a box of 128 Mpc/h, to learn their fields."""
     return counts(stream(seed, number), MIDDLE, size, FIELD_BOX), np.zeros(4, np.float32)
 
 
@@ -132,7 +132,7 @@ def scaled(targets: NDArray[np.float32]) -> Cosmology:
 
 
 def counts(rng: np.random.Generator, cosmology: Cosmology, size: int, box: float) -> NDArray[np.int16]:
-    """Numbers of particles in each voxel, (n, n, n, 4): one a (Mpc/h)^3 on average.
+    """Draw the numbers of particles in each voxel, (n, n, n, 4): one a (Mpc/h)^3 on average.
 
     The Gaussian field g of the linear power spectrum grows by D(z); the density is
     exp(D g - D^2 sigma^2 / 2) of its mean, and the counts are Poisson numbers of it.
@@ -149,7 +149,7 @@ def counts(rng: np.random.Generator, cosmology: Cosmology, size: int, box: float
 
 
 def gaussian_field(rng: np.random.Generator, cosmology: Cosmology, size: int, box: float) -> NDArray[np.float64]:
-    """A Gaussian field (n, n, n) of the smoothed linear power spectrum, periodic in the box.
+    """Draw a Gaussian field (n, n, n) of the smoothed linear power spectrum, periodic in the box.
 
     White noise is multiplied by sqrt(P(k) / V) in Fourier space, V being a voxel's volume.
     """

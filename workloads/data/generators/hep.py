@@ -17,19 +17,19 @@ from workloads.data.generators.streams import rounded, stream
 CHANNELS = ("energy", "electromagnetic fraction", "tracks")
 
 ETA_RANGE = 2.5
-"""Pseudorapidities of -2.5 to 2.5 are seen, as in the published images; azimuths all."""
+"""Largest pseudorapidity that is seen, either way, as in the published images; azimuths all are."""
 
 LEAST_ENERGY, SPECTRAL_INDEX = 900.0, 4.0
-"""Total energy 900 GeV (1 - u)^(-1/4): a density that falls as E^-5."""
+"""Parameters of the total energy, 900 GeV (1 - u)^(-1/4), whose density falls as E^-5."""
 
 CONSTITUENTS, ENERGY_SCALE = 4.0, 20.0
-"""A jet of energy E has 4 + Poisson(4 ln(1 + E / 20 GeV)) particles."""
+"""Parameters of the particles of a jet of energy E: 4 + Poisson(4 ln(1 + E / 20 GeV))."""
 
 CONE_ENERGY = 10.0
-"""Angles from a jet's axis are smaller by sqrt(10 GeV / E) for particles of energy E, in GeV."""
+"""Energy in GeV by which angles from a jet's axis scale: they are smaller by sqrt(10 GeV / E)."""
 
 SOFT_PARTICLES, SOFT_ENERGY = 90, 1.0
-"""Particles of the underlying event: number, and mean energy in GeV."""
+"""Number of particles of the underlying event, and their mean energy in GeV."""
 
 TRACK_PROBABILITY = 0.62
 """Share of charged particles."""
@@ -38,10 +38,10 @@ ELECTROMAGNETIC = (1.2, 2.0)
 """Parameters of the beta distribution of a particle's electromagnetic fraction."""
 
 SELECTION_CELLS, SELECTION_ENERGY, SELECTION_COUNT, SELECTION_SHARE = 16, 30.0, 7, 0.35
-"""The selection: 7 of 16 x 16 cells over 30 GeV, the largest below 35 % of the sum."""
+"""Terms of the selection: 7 of 16 x 16 cells over 30 GeV, the largest below 35 % of the sum."""
 
 ENERGY_STEP, FRACTION_STEP = 2.0**-10, 2.0**-12
-"""Energies are whole multiples of about 1 MeV."""
+"""Steps of energies, about 1 MeV, and of fractions, which are whole multiples of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ SIGNAL = Process(3.0, 3.0, 0.8, 1.3, 0.21)
 
 @dataclass(frozen=True, slots=True)
 class Particles:
-    """Particles of a collision, (P,) each: directions, energies in GeV, fractions and charges."""
+    """The particles of a collision, (P,) each: directions, energies in GeV, fractions, charges."""
 
     eta: NDArray[np.float64]
     phi: NDArray[np.float64]
@@ -76,7 +76,7 @@ class Particles:
 
 
 def sample(seed: int, number: int, size: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Image (size, size, 3), and target (2,): 1 for signal, and 1 if the selection takes it.
+    """Make an image (size, size, 3), and a target (2,): 1 for signal, 1 if the selection takes it.
 
     Rows are pseudorapidity, columns azimuth. Even numbers are background, odd ones signal.
     """
@@ -86,7 +86,7 @@ def sample(seed: int, number: int, size: int) -> tuple[NDArray[np.float32], NDAr
 
 
 def collide(rng: np.random.Generator, process: Process) -> Particles:
-    """The particles of one collision."""
+    """Draw the particles of one collision."""
     jets = 2 + int(rng.poisson(process.extra_jets))
     total = LEAST_ENERGY * (1 - rng.random()) ** (-1 / SPECTRAL_INDEX)
     energies = total * rng.dirichlet(np.full(jets, process.sharing))
@@ -111,7 +111,7 @@ def collide(rng: np.random.Generator, process: Process) -> Particles:
 
 
 def image(particles: Particles, size: int) -> NDArray[np.float32]:
-    """The cells' energies in GeV, electromagnetic fractions and numbers of tracks, (S, S, 3)."""
+    """Draw the cells' energies in GeV, electromagnetic fractions and tracks, (S, S, 3)."""
     seen, cells = _cells(particles, size)
     energy = rounded(_summed(cells, particles.energy[seen], size), ENERGY_STEP)
     part = _summed(cells, (particles.energy * particles.electromagnetic)[seen], size)
@@ -130,7 +130,7 @@ def selected(particles: Particles) -> bool:
 
 
 def _cells(particles: Particles, size: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """The particles that are seen, and the cells of these."""
+    """Flag the particles that are seen, and give the cells of these."""
     seen = np.abs(particles.eta) < ETA_RANGE
     rows = (particles.eta[seen] + ETA_RANGE) / (2 * ETA_RANGE) * size
     columns = np.mod(particles.phi[seen] / (2 * np.pi) + 0.5, 1.0) * size

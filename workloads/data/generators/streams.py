@@ -11,7 +11,7 @@ from numpy.random import Generator, Philox
 from numpy.typing import NDArray
 
 VALIDATION_START = 10_000_000
-"""Number of the first validation sample; training samples count from 0."""
+"""Number of the first validation sample; those of training samples begin with 0."""
 
 MOST_SEED = (1 << 63) - 1
 
@@ -22,5 +22,5 @@ def stream(seed: int, sample: int) -> Generator:
 
 
 def rounded(values: NDArray[np.float64], step: float) -> NDArray[np.float32]:
-    """The nearest whole multiples of `step`, a power of two, as float32."""
+    """Round to whole multiples of `step`, a power of two, as float32."""
     return (np.rint(values / step) * step).astype(np.float32)

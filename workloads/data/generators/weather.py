@@ -24,16 +24,16 @@ from workloads.data.generators.streams import rounded, stream
 FULL_ROWS = 768
 
 MOST_OVERLAP = 0.05
-"""Intersection over union that the boxes of two events may have."""
+"""Largest intersection over union of the boxes of two events."""
 
 ATTEMPTS = 20
-"""Places that are tried for an event."""
+"""Number of places that are tried for an event."""
 
 Box = tuple[int, int, int, int, int]
-"""ymin, xmin, ymax, xmax in pixels, and class."""
+"""Box: ymin, xmin, ymax, xmax in pixels, and class."""
 
 WINDS = (("U850", "V850", 1.0), ("UBOT", "VBOT", 0.7))
-"""Eastward and northward wind at two heights, and their share of an event's wind."""
+"""Channels of eastward and northward wind at two heights, and their share of an event's wind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Vortex:
 
     number: int
     mean: float
-    """Events an image."""
+    """Mean number of events an image."""
     radius: tuple[float, float]
-    """Half of the box's side, in pixels at 768 rows."""
+    """Range of half of the box's side, in pixels at 768 rows."""
     latitude: tuple[float, float]
-    """Degrees from the equator, north or south."""
+    """Range of degrees from the equator, north or south."""
     wind: float
-    """Largest, in m/s."""
+    """Largest wind, in m/s."""
     strengths: Mapping[str, float]
 
 
@@ -74,24 +74,24 @@ RIVER_STRENGTHS: Mapping[str, float] = {"TMQ": 26.0, "PRECT": 1.8e-7, "QREFHT": 
 
 @dataclass
 class Canvas:
-    """A grid, and what events add to its channels."""
+    """A grid, and the values that events add to its channels."""
 
     rows: int
     columns: int
     channels: Sequence[str]
     drawn: NDArray[np.float64] = field(init=False)
-    """(C, rows, columns)."""
+    """Added values, (C, rows, columns)."""
 
     def __post_init__(self) -> None:
         self.drawn = np.zeros((len(self.channels), self.rows, self.columns))
 
     @property
     def scale(self) -> float:
-        """Pixels of this grid in one of 768 rows."""
+        """Pixels of this grid for one of a grid of 768 rows."""
         return self.rows / FULL_ROWS
 
     def latitudes(self) -> NDArray[np.float64]:
-        """Of the rows, in radians from the south to the north."""
+        """The latitudes of the rows, in radians, from the south to the north."""
         centres: NDArray[np.float64] = (np.arange(self.rows) + 0.5) / self.rows
         return (centres - 0.5) * np.pi
 
@@ -105,7 +105,7 @@ class Canvas:
 
 
 def draw_events(rng: np.random.Generator, canvas: Canvas, most: int) -> list[Box]:
-    """Draw a random number of events of each class; their boxes."""
+    """Draw a random number of events of each class; give their boxes."""
     boxes: list[Box] = []
     counts = rng.poisson([*(kind.mean for kind in VORTICES), RIVER_MEAN])
     # The large ones first: the small ones find room between them.
@@ -121,7 +121,7 @@ def draw_events(rng: np.random.Generator, canvas: Canvas, most: int) -> list[Box
 
 
 def overlap(one: Box, other: Box) -> float:
-    """Intersection over union of two boxes."""
+    """The intersection over union of two boxes."""
     height = min(one[2], other[2]) - max(one[0], other[0])
     width = min(one[3], other[3]) - max(one[1], other[1])
     common = max(height, 0) * max(width, 0)
@@ -136,7 +136,7 @@ Event = Callable[[np.random.Generator, Canvas, int], Painted]
 
 
 def _vortex(rng: np.random.Generator, canvas: Canvas, number: int) -> Painted:
-    """A round low with cyclonic wind, anywhere in its latitudes."""
+    """Make a round low with cyclonic wind, anywhere in its latitudes."""
     kind = VORTICES[number]
     north = 1.0 if rng.random() < 0.5 else -1.0
     row = canvas.row_of(north * rng.uniform(*kind.latitude))
@@ -149,7 +149,8 @@ def _vortex(rng: np.random.Generator, canvas: Canvas, number: int) -> Painted:
         distance = np.hypot(dy, dx)
         for name, value in kind.strengths.items():
             canvas.add(name, place, strength * value * np.exp(-2 * distance**2))
-        # Greatest at 0.4 radii, and as much at the centre as a solid body's.
+        # Speed over radius: the wind is largest at 0.4 radii, and near the centre that of a solid
+        # body's rotation.
         speed = strength * kind.wind / 0.4 * np.exp(0.5 * (1 - (distance / 0.4) ** 2))
         for eastward, northward, share in WINDS:
             canvas.add(eastward, place, -north * share * speed * dy)
@@ -159,7 +160,7 @@ def _vortex(rng: np.random.Generator, canvas: Canvas, number: int) -> Painted:
 
 
 def _river(rng: np.random.Generator, canvas: Canvas, number: int) -> Painted:
-    """A bent filament towards the pole and the east, with wind along it."""
+    """Make a bent filament towards the pole and the east, with wind along it."""
     north = 1.0 if rng.random() < 0.5 else -1.0
     length, width = canvas.scale * rng.uniform(*RIVER_LENGTH), canvas.scale * rng.uniform(*RIVER_WIDTH)
     angle, bend, strength = rng.uniform(0.25, 0.9), length * rng.uniform(-0.2, 0.2), rng.uniform(0.75, 1.25)
@@ -196,7 +197,7 @@ Places = NDArray[np.floating[Any]]
 
 
 def _patch(canvas: Canvas, rows: Ends, columns: Ends) -> tuple[tuple[slice, slice], Places, Places]:
-    """A part of the grid, and the rows (h, 1) and columns (1, w) of its pixels' centres."""
+    """Cut a part of the grid: slices, and rows (h, 1) and columns (1, w) of its pixels' centres."""
     top, bottom = max(int(rows[0]), 0), min(int(rows[1]) + 1, canvas.rows)
     left, right = max(int(columns[0]), 0), min(int(columns[1]) + 1, canvas.columns)
     y, x = np.arange(top, bottom)[:, None] + 0.5, np.arange(left, right)[None, :] + 0.5
@@ -204,7 +205,7 @@ def _patch(canvas: Canvas, rows: Ends, columns: Ends) -> tuple[tuple[slice, slic
 
 
 def _box(canvas: Canvas, rows: Ends, columns: Ends, number: int) -> Box:
-    """The box of whole pixels, inside the image and not empty."""
+    """Make a box of whole pixels, inside the image and not empty."""
     top, left = min(max(round(rows[0]), 0), canvas.rows - 2), min(max(round(columns[0]), 0), canvas.columns - 2)
     bottom, right = (
         min(max(round(rows[1]), top + 2), canvas.rows),
@@ -214,22 +215,22 @@ def _box(canvas: Canvas, rows: Ends, columns: Ends, number: int) -> Box:
 
 
 MOST_BOXES = 15
-"""Rows of boxes of an image; unused ones are -1."""
+"""Number of rows of boxes of an image; unused ones are -1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A variable of the model: its calm state and its weather, in its own unit."""
+    """A channel of the images, in its own unit: its calm state, and its weather."""
 
     name: str
     unit: str
     equator: float
     pole: float
-    """Zonal means; between them with sin^2 of the latitude."""
+    """Zonal mean at the pole; between equator and pole it follows sin^2 of the latitude."""
     spread: float
     """Standard deviation of the weather."""
     patterns: tuple[float, float, float, float]
-    """Weights of the four patterns in it."""
+    """Weights of the four patterns in the weather."""
     positive: bool = False
 
 
@@ -259,17 +260,17 @@ EASTWARD = ("U850", "UBOT")
 """Channels whose sign changes if east and west change places."""
 
 WAVE_NUMBER, STEEPNESS = 8.0, 3.0
-"""Red noise: amplitudes fall as (1 + (k / 8)^2)^(-3/2), k being waves around the globe."""
+"""Parameters of red noise: amplitudes fall as (1 + (k / 8)^2)^(-3/2), k in waves a globe."""
 
 WHITE_SHARE = 0.2
 """Spread of the white part, in spreads of the weather."""
 
 STEPS = 1024
-"""Values are whole multiples of a power of two, of this many or more in a spread."""
+"""Least number of steps in a spread: values are whole multiples of a power of two."""
 
 
 def sample(seed: int, number: int, rows: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """An image (16, rows, 3 rows / 2), and its boxes (15, 5).
+    """Make an image (16, rows, 3 rows / 2), and its boxes (15, 5).
 
     A box is ymin, xmin, ymax, xmax, in pixels, and its class: 0 tropical depression, 1 tropical
     cyclone, 2 extratropical cyclone, 3 atmospheric river.
@@ -300,14 +301,15 @@ def _calm_and_weather(rng: np.random.Generator, canvas: Canvas) -> NDArray[np.fl
 
 
 def red_noise(rng: np.random.Generator, count: int, rows: int, columns: int) -> NDArray[np.float64]:
-    """Patterns (count, rows, columns) of variance 1, smooth within an eighth of the globe."""
+    """Draw patterns (count, rows, columns) of variance 1, smooth within an eighth of the globe."""
     white = scipy.fft.rfft2(rng.standard_normal((count, rows, columns)))
     # As many waves from pole to pole make half as many around the globe.
     north = 2 * scipy.fft.fftfreq(rows, 1 / rows)
     east = scipy.fft.rfftfreq(columns, 1 / columns)
     amplitude = (1 + (north[:, None] ** 2 + east[None, :] ** 2) / WAVE_NUMBER**2) ** (-STEEPNESS / 2)
     noise = scipy.fft.irfft2(white * amplitude, s=(rows, columns))
-    # Waves other than the first and the last stand for their negatives, too.
+    # A real transform stores half of the waves: all but the first and the last stand for their
+    # negatives, too, and count twice in the variance.
     times = np.where((east == 0) | (east == columns / 2), 1.0, 2.0)
     found: NDArray[np.float64] = noise / np.sqrt(np.sum(times * amplitude**2) / (rows * columns))
     return found

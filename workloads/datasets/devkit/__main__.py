@@ -1,6 +1,6 @@
-"""Reads a MATLAB file of classes from standard input and prints them as JSON.
+"""The program that reads a MATLAB file of classes from standard input and prints them as JSON.
 
-With limits of time and memory: such a file can make its reader allocate or loop at will.
+It has limits of time and memory: such a file can make its reader allocate or loop at will.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from aiperf.untrusted.reading import reason_of
 
 CPU_SECONDS, MEMORY_BYTES = 20, 4 << 30
-"""For the file, and the libraries that read it."""
+"""Limits for the file, and the libraries that read it."""
 
 
 def main() -> int:

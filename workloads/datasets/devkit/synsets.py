@@ -19,11 +19,11 @@ GROUND_TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.tx
 META = "ILSVRC2012_devkit_t12/data/meta.mat"
 
 MOST_BYTES = 64 * MIB
-"""Of the unpacked kit, and so of a file in it; the published one has a tenth."""
+"""Most bytes of the unpacked kit, and so of a file in it; the published one has a tenth."""
 
 
 def validation_synsets(kit: Path) -> list[str]:
-    """The synset of every validation image, in the order of their names.
+    """Read the synset of every validation image, in the order of their names.
 
     The kit numbers classes in its own way. Raises DatasetError, or OSError, EOFError, ValueError or
     zlib.error for a damaged archive.

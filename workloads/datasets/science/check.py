@@ -1,4 +1,4 @@
-"""All problems of a directory of scientific data."""
+"""The check of a directory of scientific data for problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workloads.datasets.prepare import Progress
 from workloads.datasets.science.describe import examine_all, grid_problems
 
 LARGEST_DIFFERENCE = 1e-4
-"""Of a statistic from that of the files, in standard deviations."""
+"""Largest difference of a statistic from that of the files, in standard deviations."""
 
 NAMED = 5
 
@@ -26,7 +26,7 @@ Findings = Mapping[str, FileFindings]
 
 
 def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
-    """Read every sample. Raises DatasetError if the directory has no description."""
+    """Read every sample; give all problems. Raises DatasetError without a description."""
     manifest = read_science_manifest(data_dir)
     names = [file.name for split in SPLITS for file in manifest.split(split).files]
     findings = examine_all(data_dir, names, manifest.format, workers, report)
@@ -49,7 +49,7 @@ def _notes(findings: Findings) -> Iterator[str]:
 
 
 def _differences(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
-    """Whatever is not as dataset.json says."""
+    """Yield the differences between the files and dataset.json."""
     for split in SPLITS:
         for file in manifest.split(split).files:
             found = findings[file.name]
@@ -90,7 +90,7 @@ def _other_statistics(manifest: ScienceManifest, findings: Findings) -> Iterator
 
 
 def _in_both(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
-    """Validation samples that are training samples."""
+    """Yield a line if validation samples are training samples."""
     trained = {entry for file in manifest.train.files for entry in _entries(findings[file.name])}
     places = [
         f"{file.name}, index {index}"
@@ -103,7 +103,7 @@ def _in_both(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
 
 
 def _not_generated(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
-    """Splits whose first sample is not what the named generator gives."""
+    """Yield the splits whose first sample is not that of the named generator."""
     generated = manifest.generated
     assert generated is not None
     if generated.name not in GENERATORS:
@@ -126,7 +126,7 @@ def _entries(found: FileFindings) -> list[bytes]:
 
 
 def _strays(data_dir: Path, names: list[str]) -> Iterator[str]:
-    """A note for each file of the directory that is not trained, such as those of a test split."""
+    """Yield notes on files of the directory that are not trained, such as those of a test split."""
     own = {MANIFEST_NAME, *names}
     found = sorted(name for name in files_below(data_dir) if name not in own)
     yield from (f"{shortened(name)}: is not part of training or validation" for name in found[:NAMED])

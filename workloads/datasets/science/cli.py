@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[str, int, int, int]] = {
     "cos": ("cubes of dark matter, and the parameters of their universes", 4096, 512, 16),
     "cos-fields": ("cubes of one universe, of which fields are cut", 240, 60, 32),
 }
-"""Each generated data set: words, and numbers of samples and size of the rehearsals."""
+"""Generated data sets: their words, and the rehearsals' numbers of samples and size."""
 
 
 class KindParser:
@@ -44,7 +44,7 @@ def kind_parser(base: type[argparse.ArgumentParser]) -> type[argparse.ArgumentPa
 
 
 def add_kinds(parser: argparse.ArgumentParser) -> None:
-    """The parsers of `aiperf dataset synthesize hep|ewa|cos|cos-fields`."""
+    """Add the parsers of `aiperf dataset synthesize hep|ewa|cos|cos-fields`."""
     parsers = {}
     for name, (words, train, validation, size) in KINDS.items():
         own = type(parser)(prog=f"{parser.prog} {name}", description=f"Generate {words}.")
@@ -104,7 +104,7 @@ def describes(directory: Path) -> bool:
 
 
 def describe(arguments: argparse.Namespace) -> int:
-    """Write the description of files that others made."""
+    """Write the description of files that were made elsewhere."""
     from workloads.datasets.science import describe as science  # noqa: PLC0415
 
     notes: list[str] = []
@@ -123,7 +123,7 @@ def checks(directory: Path) -> bool:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Read every sample and list all problems."""
+    """Read every sample, and print all problems."""
     from workloads.datasets.science import check as science  # noqa: PLC0415
 
     with shown_progress() as report:

@@ -1,4 +1,4 @@
-"""The description of a directory of scientific data, from everything in its files."""
+"""The description of a directory of scientific data, from all of its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workloads.datasets.prepare import Progress
 from workloads.datasets.science.pool import each
 
 MOST_SHOWN = 20
-"""Problems of files that cannot be described."""
+"""Most problems that the refusal of a description names."""
 
 Names = Mapping[Split, Sequence[str]]
 
@@ -52,7 +52,7 @@ def _lost(job: _Job) -> FileFindings:
 def examine_all(
     data_dir: Path, names: Sequence[str], form: str, workers: int, report: Progress
 ) -> dict[str, FileFindings]:
-    """Read all of these files; findings by name."""
+    """Read all of these files; give findings by name."""
     jobs = [_Job(data_dir, name, form) for name in names]
     return dict(zip(names, each(_examine, jobs, workers, report, _lost), strict=True))
 
@@ -70,9 +70,9 @@ def recognised(data_dir: Path) -> tuple[str, Names] | None:
 
 
 def refusals(data_dir: Path) -> tuple[str, ...]:
-    """Reasons why files with the names of a format are not of it; nothing if no names fit.
+    """The reasons why files with the names of a format are not of it; empty if no names fit.
 
-    Names fit several formats: the reasons are those of the one that lacks the fewest fields.
+    Names may fit several formats: the reasons are those of the one that lacks the fewest fields.
     """
     found: list[tuple[int, str, list[str]]] = []
     for form in FORMATS:
@@ -93,7 +93,7 @@ def refusals(data_dir: Path) -> tuple[str, ...]:
 
 
 def _reasons(path: Path, form: str) -> list[str]:
-    """Whatever keeps a file from being of a format."""
+    """The reasons why a file is not of a format."""
     try:
         FORMATS.load(form).open(path).close()
     except DatasetError as error:
@@ -107,9 +107,10 @@ def _reasons(path: Path, form: str) -> list[str]:
 
 
 def describe(data_dir: Path, report: Progress, workers: int, notes: list[str] | None = None) -> ScienceManifest:
-    """Write dataset.json for files that others made; `notes` takes what may be as it should.
+    """Write dataset.json for files that were made elsewhere.
 
-    Raises DatasetError if they are no scientific data, or damaged.
+    `notes` takes what is unusual but need not be wrong. Raises DatasetError if the files are not
+    scientific data, or damaged.
     """
     found = recognised(data_dir)
     if found is None:
@@ -123,7 +124,7 @@ def describe(data_dir: Path, report: Progress, workers: int, notes: list[str] | 
 
 def write_description(data_dir: Path, form: str, names: Names, origin: tuple[str, Generated | None],
                       report: Progress, workers: int) -> ScienceManifest:  # fmt: skip
-    """Read the files and write dataset.json. Raises DatasetError naming what is wrong with them.
+    """Read the files and write dataset.json. Raises DatasetError naming their problems.
 
     `origin` are words, and the generator if there was one. A description of the same files keeps
     its own.
@@ -166,7 +167,7 @@ def _written(data_dir: Path, form: str, names: Names, origin: tuple[str, Generat
 
 
 def grid_problems(findings: Mapping[str, FileFindings]) -> list[str]:
-    """Files whose grid is not that of the first one."""
+    """Lines about files whose grid is not that of the first one."""
     grids = {name: found.layout.grid for name, found in findings.items() if found.layout is not None}
     first = next(iter(grids.values()), ())
     return [f"{name}: has the grid {grid}, and others {first}" for name, grid in grids.items() if grid != first]

@@ -16,10 +16,10 @@ Result = TypeVar("Result")
 
 def each(work: Callable[[Job], Result], jobs: Sequence[Job], workers: int, report: Progress,
          lost: Callable[[Job], Result]) -> list[Result]:  # fmt: skip
-    """The results of all jobs, in order; `lost` gives that of one whose process died.
+    """Do all jobs; give their results in order. `lost` gives the result of one whose process died.
 
-    A process that dies takes down its pool: whatever had no result is tried once more, alone. With
-    0 workers all is done in this process.
+    A process that dies takes down its pool: jobs without a result are tried once more, each alone,
+    so that only the damaged file has none. With 0 workers all is done in this process.
     """
     if workers == 0:
         return [work(job) for job in jobs]

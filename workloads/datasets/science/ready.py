@@ -1,7 +1,7 @@
 """Data before a run: `python -m workloads.datasets.science.ready FOLDER SIZE make|look NAME...`.
 
-Those of a rehearsal are generated where they are missing, each in its own folder, whole or not at
-all; those that are there are looked through. Problems are lines of standard error.
+Missing data sets of a rehearsal are generated, each in its own folder, whole or not at all; others
+are looked through. Problems are lines of standard error.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from workloads.science import SCIENCE
 from workloads.science.contract import DataNeeds
 
 SEED = 1
-"""All machines rehearse on the same data."""
+"""Seed of the generated data: all machines rehearse on the same."""
 
 
 def needs_of(workloads: Sequence[str], size: str) -> list[DataNeeds]:
-    """The data sets of these workloads, each once for every way to read it."""
+    """List the data sets of these workloads, each once for every way to read it."""
     found = {(need.folder, need.source): need for name in workloads for need in [SCIENCE.load(name).size(size).data]}
     return [found[key] for key in sorted(found)]
 
 
 def problems(folder: Path, need: DataNeeds) -> Iterator[str]:
-    """Everything that is wrong with a data set, without a look at its samples."""
+    """Yield all problems of a data set, without a look at its samples."""
     place = folder / need.folder
     try:
         found = find_set(need.source, place)
@@ -44,7 +44,7 @@ def problems(folder: Path, need: DataNeeds) -> Iterator[str]:
             yield f"{place}: its examples are {found.input_shape}; the workload needs {need.input_shape}"
     except AiperfError as error:
         yield str(error)
-    with contextlib.suppress(AiperfError):  # as said
+    with contextlib.suppress(AiperfError):  # `find_set` has raised the same, and it is reported
         yield from layout_problems(place, read_science_manifest(place))
 
 
@@ -65,7 +65,7 @@ def make(folder: Path, need: DataNeeds) -> None:
 
 
 def recipe_of(need: DataNeeds) -> ScienceRecipe:
-    """The samples to generate; a field is an octant of a cube."""
+    """The recipe of the samples to generate; a field is an octant of a cube."""
     cut, side = (CUBES_A_CUBE, 2) if need.source == "cos-fields" else (1, 1)
     images: dict[Split, int] = {"train": need.train_examples // cut, "validation": need.validation_examples // cut}
     name = need.source if need.source in GENERATORS else KINDS[need.source]
@@ -73,7 +73,7 @@ def recipe_of(need: DataNeeds) -> ScienceRecipe:
 
 
 def main() -> int:
-    """Make and look; the exit code."""
+    """Make the data sets if asked to, and look through them; give the exit code."""
     folder, size, makes, *workloads = sys.argv[1:]
     found: list[str] = []
     for need in needs_of(workloads, size):

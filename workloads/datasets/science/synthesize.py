@@ -1,4 +1,4 @@
-"""Directories of generated scientific data: each file in a process, none of them twice."""
+"""Directories of generated scientific data, whose files are made in parallel."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from workloads.datasets.science.describe import write_description
 from workloads.datasets.science.pool import each
 
 BLOCK_BYTES = 16 << 20
-"""Samples that are made before they are written."""
+"""Bytes of samples that are made before they are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScienceRecipe:
-    """Kind, numbers, size and seed of the samples to make."""
+    """The recipe of samples: kind, numbers, size and seed."""
 
     name: str
     images: dict[Split, int]
@@ -64,7 +64,7 @@ def synthesize(recipe: ScienceRecipe, output: Path, report: Progress, workers: i
 
 
 def _checked(recipe: ScienceRecipe) -> dict[Split, list[tuple[str, int]]]:
-    """Names and sizes of the files. Raises UsageError."""
+    """Check the recipe; give names and sizes of the files. Raises UsageError."""
     generator = GENERATORS.load(recipe.name)
     if recipe.size not in generator.sizes:
         least, most, step = generator.sizes[0], generator.sizes[-1], generator.sizes.step
@@ -86,7 +86,7 @@ def _jobs(recipe: ScienceRecipe, split: Split, names: list[tuple[str, int]], out
 
 
 def _write(job: _Job) -> str | None:
-    """Make the samples of one file; the reason if it cannot be written."""
+    """Make the samples of one file; give the reason if it cannot be written."""
     recipe = job.recipe
     generator = GENERATORS.load(recipe.name)
     form = FORMATS.load(generator.form(recipe.size))

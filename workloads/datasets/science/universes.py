@@ -26,10 +26,10 @@ from workloads.datasets.science.describe import write_description
 from workloads.datasets.science.pool import each
 
 CUTS = 4
-"""Cubes along a side of a universe."""
+"""Number of cubes along a side of a universe."""
 
 EVERY = 9
-"""Each ninth universe validates, as 65,536 of 589,824 samples do in MLPerf HPC."""
+"""Interval of the universes that validate: a ninth, as 65,536 of 589,824 samples in MLPerf HPC."""
 
 FIELDS = (
     Field("full", ("N", "N", "N", 4), ("int16", "uint16", "int32")),
@@ -51,7 +51,7 @@ def universes(folder: Path) -> list[Path]:
 def cut(folder: Path, output: Path, report: Progress, workers: int) -> ScienceManifest:
     """Write the cubes of all universes, then dataset.json.
 
-    Universes that are cut already are not cut again. Raises DatasetError naming what is wrong.
+    Universes that are cut already are not cut again. Raises DatasetError naming all problems.
     """
     found = universes(folder)
     if damaged := [path for path in sorted(folder.rglob("*.hdf5")) if not h5py.is_hdf5(path)]:
@@ -89,7 +89,7 @@ def _is_universe(path: Path) -> bool:
 
 
 def _cut(job: _Job) -> str | None:
-    """Cut one universe; the reason if it cannot be."""
+    """Cut one universe; give the reason if it cannot be cut."""
     try:
         with h5py.File(job.source, "r", locking=False) as file:
             sizes: dict[str, int] = {}

@@ -59,7 +59,7 @@ def _folded(numbers: Any, bits: int) -> Any:
 
 
 def pick(allowed: Any, order: Any, count: int) -> tuple[Any, Any]:
-    """Pick the first `count` allowed ones in an order: indices (N, count), and flags of allowed ones.
+    """Pick the first `count` allowed ones in an order: indices (N, count), and flags if allowed.
 
     `allowed` and `order` are (N, A), A at least `count`. If fewer are allowed, the rest is flagged
     as not allowed: shapes must be fixed.
