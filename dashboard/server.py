@@ -1,4 +1,4 @@
-"""The server of a dashboard, from its socket to its end."""
+"""The server of a dashboard: its answers to requests, and its socket from first to last."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from dashboard.watch import Feed
 from dashboard.wording import sentence_of, state_of
 from dashboard.work import Answer
 
+# Answers to requests.
+#
 # The loopback interface is open to every user of the machine and, through the browser, to scripts
 # of other sites. Therefore every answer needs the token, and no request changes anything.
 
@@ -200,6 +202,8 @@ def application(board: Board, token: str) -> Application:
         log_function=lambda _: None,
     )
 
+
+# The socket, on the loopback interface or in the file system, and the server's life.
 
 LOOPBACK = "127.0.0.1"
 

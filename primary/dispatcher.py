@@ -62,6 +62,8 @@ class HeadLines:
             self._context.announce(f"head {moment}: {self._context.writer.name} record {head[0]} sha256 {head[1]}")
 
 
+# The run itself.
+
 log = logging.getLogger(__name__)
 
 REFRESH_S = 1.0

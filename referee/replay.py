@@ -38,7 +38,7 @@ from replica.search.history.digested import DigestEvidence
 from replica.search.knowledge import Knowledge
 from search_space.morph_json import morph_data
 
-# The history list of a finished run, so that it can be read again up to any cursor.
+# The history list of a finished run, read again up to the cursor of any plan.
 
 NEEDLESS = (b'"data":{"type":"progress"', b'"data":{"type":"phase"')
 """Records that no search looks at, and that are most of a history."""
@@ -178,6 +178,8 @@ class RecordsUpTo:
         """The end."""
         return self._cursor
 
+
+# The replay of plans on it.
 
 SAMPLE = 8
 """Plans that are replayed unless another number is asked for."""

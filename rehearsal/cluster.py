@@ -31,7 +31,7 @@ from replica.agent.trial.trainer import Trainer
 from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
 
-# The knowledge that all planners of a rehearsal share.
+# Knowledge of the history, shared by all planners of a rehearsal: each would read the same.
 
 
 class SharedKnowledge(Knowledge):
@@ -60,6 +60,8 @@ class SharedKnowledge(Knowledge):
         super().read()
         self._stale = False
 
+
+# The cluster and its agents.
 
 GIB = 1 << 30
 HOUR_S = 3600.0

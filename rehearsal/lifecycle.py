@@ -1,4 +1,4 @@
-"""A rehearsal from its first record to its last: primaries that may die, and their successors."""
+"""A rehearsal from its first record to its last: its faults, its primaries, their successors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rehearsal.virtual.clock import VirtualClock
 from rehearsal.virtual.loop import VirtualLoop, run_virtually
 from rehearsal.virtual.storage import VirtualWrites
 
-# What breaks in a rehearsal: drawn from the mean times between failures of its machine file.
+# Faults, drawn from the mean times between failures of the machine file.
 
 Kind = Literal["node", "rack", "storage", "primary"]
 
@@ -116,6 +116,8 @@ class Breaker:
         if (process := self._cluster.processes.get(replica)) is not None:
             process.kill()
 
+
+# The course of a rehearsal.
 
 OTHER_FILES = 256
 """Number of files that may be open in addition to those of the replicas."""

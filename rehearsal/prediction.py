@@ -29,7 +29,7 @@ from analysis.report.build import build_report
 from rehearsal.lifecycle import Outcome, Rehearsal, conduct
 from rehearsal.machine.file import MachineFile
 
-# What gives way first as replicas are added: the costs of a replica against what can bear them.
+# The first limit that more replicas reach: the load of one replica against what bears it.
 
 PRIMARY_S_PER_MESSAGE = 140e-6
 """CPU seconds of the primary for a message of a replica (docs/performance.md)."""
@@ -69,6 +69,8 @@ def first_limit(machine: MachineFile, load: Load) -> FirstLimit:
     what = min(bearable, key=lambda name: bearable[name])
     return FirstLimit(what, max(1, int(bearable[what])))
 
+
+# The score of all sizes from the rehearsals of the smaller ones.
 
 CONFIDENCE = 0.95
 LARGEST_REHEARSED = 16

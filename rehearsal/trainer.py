@@ -1,4 +1,4 @@
-"""A trainer that only lets time pass: as much as the training would take on the machine."""
+"""A trainer that only lets time pass, with made-up curves and the pace of the machine file."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from aiperf.wire.messages import (
 from rehearsal.machine.file import AllReduceSection, CurveSection, MachineFile
 from replica.agent.trial.trainer import Trainer
 
-# Made-up learning curves: quality saturates exponentially over the epochs, with noise.
+# Learning curves: quality saturates exponentially over the epochs, with noise.
 #
-# What an architecture gains follows from its hash, and what hyperparameters lose from their
-# distance to a point that the seed draws, so that a search has something to find and a rehearsal
-# is repeated exactly.
+# The gain of an architecture follows from its hash, and the loss by hyperparameters from the
+# distance of the learning rate to 0.1: a search has something to find, and a rehearsal can be
+# repeated exactly.
 
 LOSS_AT_FIRST = 5.0
 
@@ -69,7 +69,7 @@ def _penalty(hyperparameters: Mapping[str, Value]) -> float:
     return 0.01 * abs(math.log(max(rate, 1e-9) / 0.1))
 
 
-# The seconds that a training takes on a machine.
+# The pace of a training on a machine.
 #
 # A step takes as long as its operations at the accelerator's rate, a launch, and the part of the
 # all-reduce that the backward pass does not hide; or, if that is longer, as long as the node's
@@ -134,6 +134,8 @@ def pace_of(machine: MachineFile, cost: Operations, weights: int, batch_size: in
         input_s=steps * (step_s - busy_s),
     )
 
+
+# The trainer itself.
 
 FRAMEWORK = "simulated"
 

@@ -1,4 +1,4 @@
-"""The configuration of a run: TOML, overrides and presets, checked as a whole."""
+"""The configuration of a run: its sections, read from TOML, overrides and presets, as a whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from aiperf.config.wording import describe_problems, keys_of, similar_keys
 from aiperf.errors import ConfigError
 from aiperf.untrusted.text import VALUE_CHARACTERS, cut, shown
 
-# The section of a configuration about the start of the replicas.
+# Small sections, about the start of replicas, the micro suite, scientific workloads and prices.
+# The larger ones have modules of their own (`aiperf.config.sections`, `aiperf.config.suites`).
 
 
 class LaunchSection(Section):
@@ -43,9 +44,6 @@ class LaunchSection(Section):
     """Replicas that are started at the same time by launchers that start one by one: local, ssh,
     and the starters of schedulers. By ssh, at most 8 of them are on the same host.
     """
-
-
-# The section of a configuration about the micro suite on the nodes of a run.
 
 
 class MicroSection(Section):
@@ -65,8 +63,6 @@ class MicroSection(Section):
     time_limit: Duration = Field(600.0, le=86_400)
     """Longest time of the suite; `run.start_timeout` is longer by it."""
 
-
-# The sections of a configuration about scientific workloads, and about what work costs.
 
 WorkloadName = Literal["resnet-hep", "hepcnn", "resnet-cos", "cosmoflow", "frcnn-ewa", "climate-semi", "dcgan-cos"]
 Size = Literal["official", "rehearsal"]
@@ -107,6 +103,8 @@ class PriceSection(Section):
     source: Line | None = None
     """Source of the prices, such as the name and date of a price list."""
 
+
+# All sections together: their layers (preset, file, overrides) and the problems between them.
 
 PRESETS = ("official", "quick")
 

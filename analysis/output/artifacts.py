@@ -26,7 +26,7 @@ from analysis.report.model import Report
 from analysis.report.science.models import Model, models_of
 from analysis.report.workloads import InstancePart, QualityPart, WorkloadPart
 
-# The models of scientific workloads as MLPerf HPC logs, with the keys of its rules 3.0.
+# Logs of scientific workloads in the format of MLPerf HPC, with the keys of its rules 3.0.
 #
 # One log a model, as MLPerf has one for each result. The checker of mlcommons/logging
 # (`--usage hpc --ruleset 3.0.0`) accepts that of `cosmoflow`, if its quality was reached.
@@ -157,7 +157,7 @@ def _numbers(value: object) -> list[float]:
     return found
 
 
-# A run as MLPerf-style log lines (`:::MLLOG`), as the parsers of mlcommons/logging read them.
+# The log of a run in MLPerf's style (`:::MLLOG`), as the parsers of mlcommons/logging read it.
 
 Evaluation = tuple[int, float, dict[str, int]]
 """Time, accuracy, and epoch and trial."""
@@ -234,7 +234,7 @@ def _line(time_ms: int, event: str, key: str, value: Any, metadata: dict[str, An
     return f":::MLLOG {json.dumps(document)}"
 
 
-# A report as OpenMetrics text, for Prometheus and other readers.
+# The report as OpenMetrics text, for Prometheus and other readers.
 
 METRICS = {
     "score_ops": "Operations per second of wall time.",
@@ -284,6 +284,9 @@ def openmetrics_text(report: Report) -> str:
         joules.labels(**labels).set(report.energy.operations_per_joule)
     exposition: bytes = generate_latest(registry)
     return exposition.decode()
+
+
+# All files of a report, in the run directory or in a folder of the user's.
 
 
 def write_report(folder: Path, data: RunData, report: Report) -> Path:

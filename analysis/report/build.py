@@ -49,7 +49,7 @@ from analysis.report.state import IN_PROGRESS, State, is_simulated, recorded_sta
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_parts
 
-# Accuracy by value of each hyperparameter, over the points that the tuner tried.
+# The part about hyperparameters: accuracy by value, over the points that the tuner tried.
 
 
 def by_value(trials: Iterable[TrialPart]) -> tuple[HyperparameterPart, ...]:
@@ -69,6 +69,9 @@ def by_value(trials: Iterable[TrialPart]) -> tuple[HyperparameterPart, ...]:
         )
         for (name, value), accuracies in sorted(found.items(), key=lambda item: (item[0][0], str(item[0][1])))
     )
+
+
+# The report from all of its parts.
 
 
 def build_report(data: RunData, state: State | None = None, micro: Sequence[MicroRow] = ()) -> Report:

@@ -1,4 +1,4 @@
-"""Results from run directories, submission archives, or bare report.json files."""
+"""Results of run directories, submission archives or bare report.json files, and their identity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from analysis.report.model import Report
 from analysis.report.state import State, read_now
 from analysis.results.archive import is_archive, open_archive
 
-# The identity of a run: the same for a run directory, its copies and its archives.
+# The identity of a run, which is the same for its directory, its copies and its archives: a
+# ranking counts each run once.
 
 _RELEASED = b'"type":"run_released"'
 _TIME = re.compile(rb'"time":"([^"]*)"')
@@ -51,6 +52,8 @@ def _time(line: bytes) -> bytes:
     found = _TIME.search(line)
     return found.group(1) if found else b""
 
+
+# The result of each kind of source.
 
 REPORT_LIMITS = Limits(size=512 * MIB)
 """Limits for a report.json, which lists all trials."""

@@ -23,7 +23,7 @@ from analysis.results.science import WorkloadRow, rank_workloads, workload_frame
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
 
-# The ranking of scientific workloads in the terminal.
+# Tables of scientific workloads, one for each benchmark.
 
 
 def print_workloads(rows: Sequence[WorkloadRow]) -> None:
@@ -43,6 +43,8 @@ def print_workloads(rows: Sequence[WorkloadRow]) -> None:
             )  # fmt: skip
         open_console().print(table)
 
+
+# The tables of AutoML, and both verbs.
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "rank": lambda row: str(row.rank or "-"),

@@ -24,7 +24,8 @@ from referee.audit.kept_weights import difference_of_weights
 from referee.audit.recorded import KeptEpoch, Recorded
 from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 
-# A training repeated by the very program that trained in the run, into a folder of its own.
+# One repetition: the program that trained in the run trains again, into a folder of its own, with
+# as many threads as then, so that sums are added in the same order.
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,9 @@ def _first_rows(evidence: Path) -> NDArray[Any] | None:
         return read_rows(evidence).get(1) if evidence.exists() else None
     except RunDirectoryError as error:
         raise TrialFailedError("evidence", str(error)) from None
+
+
+# All repetitions of an audit.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The page of a report: everything that its template shows."""
+"""The page of a report: its charts, and everything else that its template shows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from analysis.report.model import Report
 from analysis.report.trials import most_accurate
 from analysis.report.workloads import WorkloadPart
 
-# Staleness and time of hybrid training on the page.
+# Charts of hybrid training: staleness, and the parts of the groups' time.
 
 
 def hybrid_charts(report: Report) -> Iterator[Chart]:
@@ -70,7 +70,7 @@ def _time(part: HybridPart) -> Chart:
                  "waiting for parameter servers.", plot)  # fmt: skip
 
 
-# The roofline on the page: ceilings, operators and trials, with their names under the pointer.
+# The chart of the roofline: ceilings, operators and trials, with their names under the pointer.
 
 
 def roofline_plot(report: Report) -> Chart | None:
@@ -96,7 +96,7 @@ def roofline_plot(report: Report) -> Chart | None:
     return Chart("roofline", CAPTION, plot)
 
 
-# Quality against time and against operations on the page.
+# Charts of scientific workloads: quality against time and against operations.
 
 
 def chart_name(place: int, against: str) -> str:
@@ -132,7 +132,7 @@ def _chart(place: int, part: WorkloadPart, against: str, label: str, curves: lis
     return Chart(chart_name(place, against), caption_of(part, against), plot)
 
 
-# Charts of the search: every architecture by cost and accuracy, with the way to the best.
+# The chart of the search: every architecture by cost and accuracy, with the way to the best.
 
 MOST_ARCHITECTURES = 1500
 MOST_LINES = 400
@@ -190,6 +190,8 @@ def _marks(shown: list[Grown], size: float) -> ColumnDataSource:
         "name": [f"trial {grown.first_trial}" for grown in shown],
     })  # fmt: skip
 
+
+# The page around the charts.
 
 MOST_ROWS = 200
 """Upper limit for the rows of a table in a page; the CSV files have all."""

@@ -1,4 +1,4 @@
-"""The part of the report about scientific workloads, from a run's records alone.
+"""The part of the report about scientific workloads: quality, and its cost and energy.
 
 Definitions: the HPC AI500 paper (Jiang et al. 2019, section 3.4) names time, cost and power to
 accuracy; the formulas are this project's ([results.md](../../../docs/results.md)).
@@ -31,7 +31,7 @@ from analysis.report.workloads import (
     WorkloadPart,
 )
 
-# Energy and cost of a model until a moment, of the nodes of the replicas that trained it.
+# Energy and cost of a model until a moment: those of the nodes whose replicas trained it.
 
 S_PER_HOUR = 3600
 J_PER_KWH = 3.6e6
@@ -96,6 +96,8 @@ def _joules(node: NodeSeries, begin_ms: int, end_ms: int) -> float | None:
         return None
     return float(sum(part[1] - part[0] for part in (accelerators, cpus) if part is not None))
 
+
+# The parts of the report, from a workload to its models and their trials.
 
 Numbers = dict[str, float | None]
 
