@@ -14,7 +14,7 @@ from aiperf.cli.units import GIB
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters, Value, read_space
-from aiperf.errors import EnvironmentNotReadyError
+from aiperf.errors import EnvironmentNotReadyError, TrialFailedError
 from aiperf.network.architecture import Architecture
 from aiperf.records.cursor import Cursor
 from aiperf.run_directory.paths import RunPaths
@@ -133,7 +133,8 @@ class Choices:
         """Choose the training of a job. Raises TrialFailedError ("search"), ArchitectureError.
 
         The first trial of a run trains the initial architecture, and if it fails a later one, until
-        that has trained. A round's own training is the one that was prepared, else a new proposal.
+        that has trained. A round's own training is the one that was prepared, else a new proposal,
+        else, if nothing is left to grow, the best architecture with its hyperparameters again.
         A later point tunes the architecture of the round's own training.
         """
         with self._knowledge.unchanged():
@@ -143,7 +144,19 @@ class Choices:
                 return self._tuned(job.base)
             if self.initial_is_due(job):
                 return self._plan(Proposal(self.initial, None), self._defaults())
-            return prepared(job.round) or self.proposed(job.round, self._knowledge.observations())
+            return prepared(job.round) or self._new_or_best(job.round)
+
+    def _new_or_best(self, round_number: int) -> Plan:
+        """Propose a new architecture, or the best one again if no new one is within the limits."""
+        try:
+            return self.proposed(round_number, self._knowledge.observations())
+        except TrialFailedError as error:
+            if error.kind != "search":
+                raise
+            # Tuned kernels have no morphs that lead to them: a round's own training is repeated.
+            best = next((ranked for ranked in self._knowledge.ranked() if ranked.started.point == 0), None)
+            again = None if best is None else self._resumed(best.trial)
+            return again or self._plan(Proposal(self.initial, None), self._defaults())
 
     def initial_is_due(self, job: Job) -> bool:
         """True if a job is to train the initial architecture."""

@@ -248,7 +248,7 @@ class Planner:
             self._knowledge.read()
             if self._knowledge.is_superseded(job.claim):
                 return False
-            is_initial = plan.proposal.architecture == self._choices.initial
+            is_initial = plan.proposal.architecture == self._choices.initial and not plan.repeats
             if job.point == 0 and job.resumes is None and (is_initial or self._choices.initial_is_due(job)):
                 return is_initial and self._choices.initial_is_due(job)
             return plan.repeats or plan.training not in self._knowledge.trainings()

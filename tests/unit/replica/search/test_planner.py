@@ -203,6 +203,21 @@ def test_a_repeat_that_was_planned_because_nothing_new_was_left_stays_good(run: 
     assert plans.still_new(plan, job)
 
 
+@pytest.mark.parametrize("strategy", ["bayesian", "random"])
+def test_the_best_architecture_is_trained_again_if_nothing_is_left_to_grow(tmp_path: Path, strategy: str) -> None:
+    run = HandMadeRun(tmp_path, {"search.max_growth": 1.000001, "search.strategy": strategy}).at(0).release(100)
+    run.hyperparameters = planner(run).plan(Job(trial=1, round=1, seed=1)).hyperparameters
+    trial(run, 1, INITIAL, 200)
+    run.hyperparameters = {**run.hyperparameters, "batch_size": 32}
+    trial(run, 2, INITIAL, 250)
+    plans, job = planner(run), Job(trial=3, round=3, seed=1)
+    plan = plans.plan(job)
+    assert plan.proposal == Proposal(INITIAL, None)
+    assert plan.hyperparameters["batch_size"] == 32, "of the better one"
+    assert plan.repeats
+    assert plans.still_new(plan, job)
+
+
 def test_planners_that_share_their_knowledge_plan_as_those_that_do_not(run: HandMadeRun) -> None:
     knowledge = Knowledge(run.paths)
     shared = [Planner(replica, run.config, run.paths, Memory(), knowledge) for replica in (0, 1)]
