@@ -123,6 +123,8 @@ class Board:
         begun_s = self._clock.monotonic_s()
         for view in sorted(self._listed.values(), key=lambda view: view.answer is not None):
             changed = await view.refresh() or changed
+            # A long list is shown in parts: those that are not read yet come first at the next
+            # look.
             if changed and self._clock.monotonic_s() - begun_s > INTERVAL_S:
                 break
         return changed

@@ -150,6 +150,8 @@ class Events(Handler):
             return
         self.set_header("Content-Type", "text/event-stream")
         feed = watched.feed if watched is not None else self.board.list_feed
+        # A task of its own, which can be cancelled when the browser leaves: a write would notice
+        # only at the next news.
         self._listening = asyncio.ensure_future(self._send(feed, words))
         with contextlib.suppress(asyncio.CancelledError, StreamClosedError):
             await self._listening
@@ -249,6 +251,7 @@ def _remove_dead_socket(path: Path) -> None:
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
+        # A socket file outlives its server. Only an attempt to connect shows whether one listens.
         probe.connect(str(path))
         raise OSError(errno.EADDRINUSE, "another program listens there")
     path.unlink(missing_ok=True)

@@ -109,6 +109,8 @@ class ReplicaLink:
             await self.send(ClockRequest())
             reply = await self._expect(ClockReply)
             round_trip_ms = (clock.monotonic_s() - sent_s) * 1000
+            # Half the round trip is taken for the way there (Cristian 1989): the error is at most
+            # the other half, however unequal the ways are.
             offset = ClockOffset(round(reply.utc_ms - sent_ms - round_trip_ms / 2), round(round_trip_ms / 2) + 1)
             samples.append(offset)
         return ready, min(samples, key=lambda sample: sample.uncertainty_ms)

@@ -141,6 +141,8 @@ class Cluster:
         rate = self.machine.node.accelerators / (mtbf_h * HOUR_S)
 
         def fails(seconds: float) -> float | None:
+            # The exponential distribution has no memory, so each piece of work can be drawn for
+            # itself.
             after_s = rng.expovariate(rate)
             return after_s if after_s < seconds else None
 

@@ -75,6 +75,7 @@ def _drawn(
     if mtbf_h is None:
         return
     at_s = 0.0
+    # Times between failures of n parts together are exponential with n times the rate of one.
     while (at_s := at_s + rng.expovariate(number / (mtbf_h * HOUR_S))) < duration_s:
         yield Fault(at_s, kind, rng.randrange(ways or number))
 

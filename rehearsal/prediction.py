@@ -210,5 +210,6 @@ def _band(values: Sequence[float]) -> Band:
     mean = fmean(values)
     if len(values) < 2:
         return Band(mean)
+    # The interval of a further value, not of the mean: hence the 1 under the root.
     reach = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * stdev(values) * sqrt(1 + 1 / len(values))
     return Band(mean, max(0.0, mean - reach), mean + reach)

@@ -106,6 +106,7 @@ def all_reduce_s(settings: AllReduceSection, ranks: int, weights: int) -> float:
         return 0.0
     size = weights * BYTES_OF_GRADIENT
     if settings.algorithm == "ring":
+        # A ring passes 2 (n - 1) parts of 1/n of the gradients: reduce-scatter, then all-gather.
         return 2 * (ranks - 1) * (settings.latency_s + size / ranks / settings.bytes_per_s)
     return 2 * ceil(log2(ranks)) * (settings.latency_s + size / settings.bytes_per_s)
 
@@ -238,6 +239,7 @@ class ModelledTrainer(Trainer):
         """Logarithm of a factor whose mean is 1."""
         drawn = random.Random(f"pace {self._request.seed} {self._begin.trial} {epoch}")  # noqa: S311  not for secrets
         spread = self._bench.machine.step.spread
+        # The mean of exp(N(m, s^2)) is exp(m + s^2 / 2), so this m makes it 1.
         return drawn.gauss(-(spread**2) / 2, spread)
 
     def _phase(self, phase: Phase) -> TrainerPhase:

@@ -76,6 +76,7 @@ class CpuPower:
         if before is None or not energies_uj or now <= before[0]:
             return {}
         ranges = [_number(package / "max_energy_range_uj") for package in self._packages]
+        # The counters wrap around at `max_energy_range_uj` (Linux, power capping framework).
         used = [(new - old) % (span + 1) for new, old, span in zip(energies_uj, before[1], ranges, strict=True)]
         return {"cpu_power_w": sum(used) / 1e6 / (now - before[0])}
 
@@ -125,6 +126,8 @@ class Telemetry:
         """Append a line, and before it those that could not be written so far."""
         self._unwritten.append(sealed(fields) + b"\n")
         try:
+            # Without patience: a node's samples are not worth a wait, and are kept for the next
+            # attempt.
             append_once(self._file, b"".join(self._unwritten))
         except OSError as error:
             if not self._refused:

@@ -76,6 +76,8 @@ def read_bounded(path: Path, size: int, error: Callable[[str], AiperfError] = Ru
 
     def attempt() -> bytes:
         with path.open("rb") as stream:
+            # One byte more than allowed shows that the file is too long, whatever its size says: a
+            # file in /proc says 0.
             return stream.read(size + 1)
 
     try:
@@ -126,9 +128,11 @@ _BRACKET = re.compile(rb"[\[{(\]})]")
 
 def _nested(data: bytes, depth: int) -> bool:
     """True if brackets outside of strings are nested deeper than this."""
+    # A quick test for most documents: fewer brackets than levels need no look at their order.
     if sum(map(data.count, (b"[", b"{", b"("))) <= depth:
         return False
     reached = 0
+    # Strings may have brackets, in any number, that nest nothing.
     for found in _BRACKET.finditer(_STRING.sub(b'""', data)):
         reached += 1 if found[0] in (b"[", b"{", b"(") else -1
         if reached > depth:

@@ -127,6 +127,8 @@ def _lines(file: Path) -> Iterator[bytes | None]:
         with file.open("rb") as stream:
             while line := stream.readline(MOST_LINE_BYTES):
                 sealed = is_sealed(line)
+                # Once a line of a file is sealed all later ones are: one without a seal was added
+                # or changed.
                 seals = seals or sealed
                 yield line if seals == sealed and not (sealed and is_broken(line)) else None
     except OSError:

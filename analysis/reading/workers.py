@@ -70,6 +70,7 @@ def do_both(here: Callable[[], T], there: Callable[[], U], several: bool) -> tup
         return here(), there()
     gc.freeze()  # the copy shares all pages that no collection writes to
     with ProcessPoolExecutor(1, get_context("fork"), initializer=_take, initargs=(there,)) as pool:
+        # The work itself went into the copy by the fork, so it need not be picklable.
         other = pool.submit(_do)
         found = here()
         try:

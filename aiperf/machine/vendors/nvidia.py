@@ -69,6 +69,7 @@ class Nvidia:
         if allowed is None:
             large = [each for each in found if each.memory_bytes >= LEAST_MEMORY_BYTES]
             return tuple(large or found)
+        # In reverse, so that of the slices of a GPU the first one stays.
         numbers = {each.index: each for each in reversed(found)}
         return chosen(found, VISIBLE, allowed, numbers, _by_uuid) if found else ()
 

@@ -36,6 +36,7 @@ def check_moments(view: RunView) -> Iterator[Damage]:
             yield from _first_of_file(place, writer_before, latest_ms)
         elif isinstance(body, RunResumed):
             yield place.damage("time", "the run is resumed by the same primary", "another one")
+        # A new clock allows one more release; such a run is not official.
         if isinstance(body, RunResumed) and body.new_clock:
             released = None
         elif isinstance(body, RunReleased):

@@ -61,6 +61,8 @@ def check_lines(
     sequences = heads[:, SEQUENCE]
     asked = np.flatnonzero(np.isin(sequences, np.fromiter(wanted, np.int64, len(wanted))))[::-1]  # the first one stays
     found = {int(sequences[row]): hashes[heads[row, PLACE]] for row in asked}
+    # A line that cannot be read has no number of its own: the one that it would have in an intact
+    # file stands for it.
     damaged = set(range(len(lines))).difference(heads[:, PLACE].tolist())
     found |= {number: hashes[number] for number in damaged.intersection(wanted).difference(found)}
     return LineFacts(len(lines), chained, found, tuple(damages))
@@ -68,6 +70,8 @@ def check_lines(
 
 def _numbers(file: str, heads: Numbers) -> Iterator[Damage]:
     """Sequence numbers that are not 0, 1, 2, ...; a damaged line has a number of its own."""
+    # Relative to the readable line before, so that one damaged line is one damage and not one for
+    # each line after it.
     before = np.concatenate([np.full((1, 2), -1), heads[:-1, (PLACE, SEQUENCE)]])
     expected = before[:, 1] + heads[:, PLACE] - before[:, 0]
     for row in np.flatnonzero(heads[:, SEQUENCE] != expected):

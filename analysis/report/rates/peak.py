@@ -136,6 +136,7 @@ def _curves(data: RunData, work: WorkIntervals) -> Curves:
     kept = np.isin(found.trials, places)
     if len(kept):
         again = np.append(False, found.again)
+        # A curve of one point has no rate.
         kept &= again | np.append(again[1:], False)
     return Curves(found.trials[kept], found.times[kept], found.done[kept])
 

@@ -66,6 +66,7 @@ class Link:
         """Write all of it."""
         with self._lock:
             while data:
+                # A pipe or socket may take a part of the data (write(2)).
                 data = data[os.write(self._target, data) :]
 
     def send(self, kind: bytes, payload: bytes) -> None:
@@ -110,6 +111,8 @@ class Replica:
         if self._ended.is_set():
             return
         with contextlib.suppress(OSError):
+            # The replica leads a session, so its group has what it started, unless that left the
+            # group.
             os.killpg(self._process.pid, signal.SIGTERM)
         timer = threading.Timer(grace_s, kill_session, [self._process.pid])
         timer.daemon = True

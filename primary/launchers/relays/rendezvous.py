@@ -63,9 +63,13 @@ class Rendezvous:
             self._strangers.popleft().transport.abort()
         try:
             async with asyncio.timeout(GREETING_S):
+                # Each side adds a number of its own to what is signed: an answer that was overheard
+                # proves nothing in another connection.
                 mine = secrets.token_hex(16).encode()
                 writer.write(mine + b"\n")
                 theirs, shown = (await reader.readline()).split()
+                # Compared in constant time: the time to a refusal shows nothing of the right
+                # answer.
                 if not hmac.compare_digest(shown, proof(self.secret, b"relay", mine, theirs)) or self._arrived.done():
                     raise ValueError("not the relay")
                 writer.write(proof(self.secret, b"primary", theirs, mine) + b"\n")

@@ -32,6 +32,7 @@ def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvo
         "command": command,
         "log": str(spec.log.absolute()),
         "folder": str(Path.cwd()),
+        # Each scheduler's starter hands on different variables, some none.
         "environment": {**os.environ, **SAFE_PATH},
         "variables": spec.environment,
         "port": rendezvous.port if rendezvous else None,
@@ -40,6 +41,7 @@ def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvo
     }
     program = Path(remote.__file__).read_text(encoding="utf-8")
     text = f"{program}\n\nimport json\n\nmain(json.loads({json.dumps(task)!r}))\n"
+    # Created with its mode: a file that is closed to others later can be opened before.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
         stream.write(text)
     return path
