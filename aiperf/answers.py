@@ -18,10 +18,10 @@ from aiperf.ranks import without_ranks
 LOCALE = {"LC_ALL": "C"}
 
 MOST_BYTES = 64 * 2**20
-"""Of a program's output; that of `squeue` on the largest machines has a few."""
+"""Upper limit for a program's output; that of `squeue` on the largest machines has a few MiB."""
 
 MOST_CHARACTERS = 2000
-"""Of a reason."""
+"""Upper limit for the characters of a reason."""
 
 KILL_TIMEOUT_S = 5.0
 """Longest wait for a killed program: one that waits for a dead file system stays."""
@@ -29,10 +29,10 @@ KILL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a program has printed."""
+    """Output and end of a program."""
 
     code: int | None
-    """Its exit code, negative for a signal; None if it gave no answer: `reason` says why."""
+    """Exit code, negative for a signal; None if the program gave no answer: `reason` says why."""
     output: str = ""
     errors: str = ""
     started: bool = True
@@ -46,12 +46,12 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """All lines of its standard error, or else of its output, in one line; or how it ended."""
+        """Lines of the standard error, or else of the output, in one line; or the exit code."""
         return in_one_line(self.errors) or in_one_line(self.output) or f"exit code {self.code}"
 
 
 def in_one_line(text: str) -> str:
-    """All lines of a text that are not empty, in one; at most MOST_CHARACTERS and an ellipsis."""
+    """Join the lines of a text that are not empty; at most MOST_CHARACTERS and an ellipsis."""
     joined = "; ".join(line.strip() for line in text.splitlines() if line.strip())
     return joined if len(joined) <= MOST_CHARACTERS else f"{joined[:MOST_CHARACTERS]} ..."
 
@@ -96,7 +96,7 @@ async def ask(
 def ask_and_wait(
     words: Sequence[str], timeout_s: float, environment: Mapping[str, str] = os.environ, given: bytes = b""
 ) -> Answer:
-    """The same for callers without an event loop, or that may hold theirs up for this long."""
+    """Ask as `ask` does, for callers without an event loop or that may hold theirs up this long."""
     found: list[Answer] = []
 
     def run() -> None:
@@ -110,7 +110,7 @@ def ask_and_wait(
 
 
 class _TooMuchError(Exception):
-    """More than MOST_BYTES."""
+    """An output of more than MOST_BYTES."""
 
 
 async def _write(process: asyncio.subprocess.Process, given: bytes) -> None:

@@ -81,7 +81,7 @@ class ProbeFacts(Message, tag=False, frozen=True, kw_only=True):
 
 
 class Examination(Message, tag="examination", frozen=True, kw_only=True):
-    """Everything that a node could find out. An empty problem means that there is none."""
+    """Facts that a node could find out. An empty problem means that there is none."""
 
     replica: int
     node: dict[str, str | int | float | None]

@@ -17,7 +17,7 @@ UNCLASSIFIED = -1
 
 @dataclass(frozen=True, slots=True)
 class Stamped(Generic[T_co]):
-    """Something that happened, and when: UTC milliseconds of the clock that the context names."""
+    """A fact with its time: UTC milliseconds of the clock that the context names."""
 
     time_ms: int
     body: T_co
@@ -56,7 +56,7 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     measures: dict[str, float] | None = None
     """Further measures of the validation examples, by name; the target is stated in them."""
     training_measures: dict[str, float] | None = None
-    """The same of as many training examples, if they were evaluated: at the end of a training.
+    """Further measures of as many training examples, if they were evaluated: at a training's end.
 
     They are evaluated images, too.
     """

@@ -27,7 +27,7 @@ class Watched:
 
 
 class Board:
-    """All pages. Addresses carry the token; a run is named by its id."""
+    """Pages of a dashboard. Addresses carry the token; a run is named by its id."""
 
     def __init__(self, runs: Runs, token: str, clock: Clock) -> None:
         self.list_feed = Feed(self._refresh_list, clock)

@@ -36,7 +36,7 @@ class Runs:
         return run_id(only) if len(self._directories) == 1 and RunPaths(only).run.is_file() else None
 
     def find(self) -> dict[str, RunPaths]:
-        """All runs by id, those that were started since included; the newest first."""
+        """Find the runs by id, those that were started since included; the newest first."""
         found = {}
         for directory in self._directories:
             for root in (directory, *_folders(directory)):

@@ -120,7 +120,7 @@ class ReportPage(Handler):
 
 
 class Script(Handler):
-    """One of the scripts, by its name."""
+    """A script by its name."""
 
     async def get(self, *words: str) -> None:
         """Send the script."""
@@ -187,7 +187,7 @@ RUN = r"/run/([0-9a-f]{12})"
 
 
 def application(board: Board, token: str) -> Application:
-    """All addresses. Requests are not logged: their addresses have the token."""
+    """Make the application of all addresses. It logs no requests: addresses have the token."""
     shared = {"board": board, "token": token}
     return Application(
         [

@@ -79,7 +79,7 @@ def default_output(config: RunConfig, clock: Clock) -> Path:
 
 
 def usage_problems(config: RunConfig, output: Path) -> list[str]:
-    """Everything that the command line or the configuration gets wrong."""
+    """List the problems of the command line and the configuration."""
     return [
         *dataset_problems(config),
         *search_problems(config),

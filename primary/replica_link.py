@@ -137,7 +137,7 @@ class ReplicaLink:
         await self._process.wait()
 
     async def describe_absence(self, what: str) -> str:
-        """The same with what is known of a replica that has not come: its job, its last lines."""
+        """Describe a replica that has not come, with the known facts: its job, its last lines."""
         known = await self._process.explain()
         last = last_lines(self._spec.log)
         return f"{what}{f': {known}' if known else ''}{f'; end of {self._spec.log}: {last}' if last else ''}"

@@ -35,7 +35,7 @@ from primary.witness import Witness
 log = logging.getLogger(__name__)
 
 ASKED_S = 15.0
-"""Longest that a release waits for the reason why a replica has not come."""
+"""Longest wait of a release for the reason why a replica has not come."""
 
 KILL_GRACE_S = 5.0
 IDLE_LOOK_S = 1.0

@@ -52,7 +52,7 @@ def take_claim(paths: RunPaths, config: RunConfig, clock: Clock) -> Claim:
 
 @dataclass(frozen=True)
 class Start:
-    """Everything that a primary starts from."""
+    """Facts that a primary starts from."""
 
     claim: Claim
     work: WorkList

@@ -75,7 +75,7 @@ SLOWEST_FROM = 1000
 
 @dataclass
 class Cluster:
-    """All that the replicas of a rehearsal share, and outlives a primary."""
+    """Parts of a cluster that all replicas of a rehearsal share, and that outlive a primary."""
 
     config: RunConfig
     paths: RunPaths

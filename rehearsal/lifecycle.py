@@ -49,7 +49,7 @@ OUTAGES = ("", "No space left on device", "Stale file handle")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """Something that breaks `at_s` seconds after the start."""
+    """A failure of something `at_s` seconds after the start."""
 
     at_s: float
     kind: Kind

@@ -86,12 +86,12 @@ class Band:
     high: float | None = None
 
     def through(self, change: Callable[[float], float]) -> Band:
-        """All of it changed by an increasing function."""
+        """Change value and bounds by an increasing function."""
         low, high = (None if end is None else change(end) for end in (self.low, self.high))
         return Band(change(self.value), low, high)
 
     def scaled(self, factor: float) -> Band:
-        """All of it times a positive factor."""
+        """Multiply value and bounds by a positive factor."""
         return self.through(lambda value: value * factor)
 
 

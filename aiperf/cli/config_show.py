@@ -59,7 +59,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def settings_in_force(config: RunConfig, layers: Sequence[Layer]) -> list[Setting]:
-    """Every setting in order."""
+    """List the settings in order."""
     values: Mapping[str, Mapping[str, Any]] = config.model_dump(mode="json")
     sources = origins(layers)
     return [Setting(key, _written(key, values), sources[key]) for key in keys_of(RunConfig)]

@@ -23,7 +23,7 @@ class PlainConsole(Console):
         super().__init__(file=file, width=width, markup=False, emoji=False, highlight=highlight)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Every text of a table, a title and a line comes here."""
+        """Render a text of a table, a title or a line, as harmless for a terminal."""
         return super().render_str(as_typed(for_terminal(text)), **{**options, "markup": False, "emoji": False})
 
 

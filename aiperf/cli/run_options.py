@@ -104,7 +104,7 @@ def read_run_layers(arguments: argparse.Namespace, problems: list[str]) -> list[
 
 
 def words_of(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The same options as words for another command line; file and --data-dir are made absolute."""
+    """Turn these options into words of another command line, with file and --data-dir absolute."""
     file = arguments.config or arguments.config_file
     words = [str(file.absolute())] if file else []
     words += ["--preset", arguments.preset] if arguments.preset else []

@@ -60,7 +60,7 @@ class SplitEntry(_Part):
 
 
 class DatasetManifest(_Part):
-    """Everything that is known of a directory of images. Label i (from 1) is class_names[i - 1]."""
+    """Description of a directory of images. Label i (from 1) is class_names[i - 1]."""
 
     schema_version: Literal[1] = 1
     format: Literal["tfrecord", "folder"]
@@ -82,7 +82,7 @@ class DatasetManifest(_Part):
         return self
 
     def split(self, name: Split) -> SplitEntry:
-        """One of the two splits."""
+        """Select one of the two splits."""
         return self.train if name == "train" else self.validation
 
 

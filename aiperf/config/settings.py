@@ -110,7 +110,7 @@ PRESETS = ("official", "quick")
 
 
 class RunConfig(Section):
-    """Everything that a run is configured by."""
+    """The configuration of a run, of all sections."""
 
     run: RunSection = RunSection()
     search: SearchSection = SearchSection()

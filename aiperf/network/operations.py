@@ -63,7 +63,7 @@ class LayerFacts:
     window: Shape = (1, 1)
     """Window of a pooling layer; samples of a bin of RoI-align."""
     reads_network_input: bool = False
-    """All inputs are the network's input, directly or through layers that count zero."""
+    """True if all inputs are the network's input, directly or through layers that count zero."""
 
 
 class LayerCount(NamedTuple):

@@ -108,7 +108,7 @@ a multiplication and an addition at once, at 5 GHz (Intel 64 and IA-32 Architect
 Optimization Reference Manual)."""
 
 CORE_PEAK_16 = 1024 * 5e9
-"""The same at 16 bits: 1024 operations of AMX's matrix unit in a cycle (the same manual)."""
+"""Upper limit at 16 bits: 1024 operations of AMX's matrix unit in a cycle (the same manual)."""
 
 
 def find_device(name: str) -> Device | None:

@@ -124,7 +124,7 @@ class WorkColumns:
         )
 
     def _changes(self, first: int, end: int) -> tuple[Numbers, Exact]:
-        """Those of some trials: the work at each moment less that at the moment before."""
+        """Find the changes of some trials: the work at each moment less that at the one before."""
         epochs, reports = (_rows_of(rows, first, end) for rows in (self.epochs, self.reports))
         reports = reports[np.lexsort((reports[:, 4], reports[:, 3], reports[:, 2], reports[:, 0]))]
         died = np.flatnonzero(self.died_ms[first:end] != NEVER) + first

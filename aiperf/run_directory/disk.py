@@ -80,7 +80,7 @@ class Disk:
 
 
 class PatientDisk(Disk):
-    """Each operation is repeated while its error may pass.
+    """File operations that are each repeated while their error may pass.
 
     One that has been done although its error says otherwise is then done twice, which `Claim`
     allows for: links may be made and reported as failed.

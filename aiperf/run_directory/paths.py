@@ -118,7 +118,7 @@ class RunPaths:
         return _files_in(self.history, "*.jsonl" if role == "*" else f"{role}-*.jsonl")
 
     def telemetry_files(self) -> list[Path]:
-        """All samples, in the order of their names. Raises OSError."""
+        """Samples of telemetry, in the order of their names. Raises OSError."""
         return _files_in(self.telemetry, "*.jsonl")
 
     def checkpoints(self) -> list[Path]:
@@ -230,7 +230,7 @@ ENTRIES = (
     Entry(r"nni\.json", "nni.json"),
     Entry(r"nni/.+", "nni/**/*"),
 )
-"""Everything that a run writes."""
+"""Files of a run directory."""
 
 
 def belongs(name: str) -> bool:

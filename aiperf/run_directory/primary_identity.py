@@ -18,7 +18,7 @@ class PrimaryIdentity:
     """A primary of a run, or another process that starts replicas, such as the doctor."""
 
     run: str = field(default_factory=lambda: secrets.token_hex(TOKEN_LENGTH // 2))
-    """The same for all primaries of a run, and for those of no other run."""
+    """Token that all primaries of a run share, and no primary of another run has."""
     number: int = 1
     """Number of its claim: later primaries of the run have higher ones."""
 

@@ -46,7 +46,7 @@ LISTS = {
     "opt_learning_rate_decay_boundary_epochs": "decay_epochs",
     "opt_learning_rate_decay_factor": "decay_factors",
 }
-"""The same of lists, recorded as numbers with commas."""
+"""Hyperparameters that are lists, by the keys of MLPerf, recorded as numbers with commas."""
 
 POINT, BEGIN, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 
@@ -349,7 +349,7 @@ def _write_table(folder: Path, name: str, table: pd.DataFrame) -> None:
 
 
 def _write_texts(folder: Path, data: RunData, report: Report) -> None:
-    """All tables but that of epochs, and the logs for other programs."""
+    """Write the tables but that of epochs, and the logs for other programs."""
     for name, table in tables_of(report).items():
         _write_table(folder, name, table)
     if lines := [*mllog_lines(data, report)]:

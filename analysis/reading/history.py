@@ -173,7 +173,7 @@ class _Decoded:
 
 
 def _decoded_together(lines: Sequence[bytes], writer: str) -> _Decoded | None:
-    """All lines by one call of the decoder; None if it would refuse any, which needs words.
+    """Decode all lines by one call; None if the decoder would refuse any, which needs words.
 
     What `decode_record` checks of a line is checked of all: the same bytes, links and times.
     """
@@ -220,7 +220,7 @@ def _times(texts: Sequence[str]) -> Numbers | None:
 
 
 def _decoded_one_by_one(lines: Sequence[bytes], name: str) -> _Decoded:
-    """The same of a file with damaged lines, which are put into words."""
+    """Decode a file with damaged lines one by one, and put the damages into words."""
     batch = decode_lines(name, enumerate(lines, start=1))
     damaged = {damage.line for damage in batch.damages}
     places = [place for place in range(len(lines)) if place + 1 not in damaged]

@@ -44,7 +44,7 @@ class RunData:
     ledger: Ledger
     architectures: dict[str, ArchitectureFacts]
     damages: tuple[Damage, ...]
-    """Everything that is not as an honest run leaves it (`analysis.reading.integrity`)."""
+    """Deviations from the records of an honest run (`analysis.reading.integrity`)."""
     notices: tuple[str, ...]
     """Facts for readers that are not damage: work that does not count."""
     chained: bool
@@ -192,7 +192,7 @@ def _described(paths: RunPaths, manifest: Manifest) -> Iterator[Damage]:
 
 
 def _architectures(writer: WriterRecords) -> Iterator[str]:
-    """Those that are trained; in a chained file also those that they are made from."""
+    """Name the architectures that are trained; in a chained file also their parents."""
     for record in writer.records:
         if isinstance(record.body, TrialStarted):
             yield record.body.architecture

@@ -47,7 +47,7 @@ class Work:
 
     @cached_property
     def columns(self) -> WorkColumns:
-        """All of it; trials are in the order of their ids."""
+        """Work of all trials in the order of their ids."""
         entries = [self.ledger.trials[number] for number in self.trials]
         died = [self.ledger.work_died_ms(entry) for entry in entries]
         reports = [entry.progress[:, _OF_REPORT] for entry in entries]

@@ -107,4 +107,4 @@ class PhysicsPart(Part):
     """Accelerators that the table of devices does not have: compared with the fastest that it has.
     """
     findings: tuple[FindingPart, ...]
-    """Everything implausible; none in an official run."""
+    """Implausible claims; none in an official run."""

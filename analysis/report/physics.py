@@ -60,7 +60,7 @@ EFFICIENCY_FACTOR = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something implausible: where, the run's value, and the limit, in words."""
+    """An implausible claim: place, value and limit, in words."""
 
     kind: str
     where: str
@@ -101,12 +101,12 @@ class Evidence:
 
 
 def findings(data: RunData) -> tuple[Finding, ...]:
-    """Everything implausible of a run, by kind. A simulated run is not checked."""
+    """Find the implausible claims of a run, by kind. A simulated run is not checked."""
     return findings_of(Evidence(data))
 
 
 def findings_of(evidence: Evidence) -> tuple[Finding, ...]:
-    """The same from evidence that was put together before."""
+    """Find implausible claims in evidence that was put together before."""
     if evidence.simulated:
         return ()
     return (

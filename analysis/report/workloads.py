@@ -25,7 +25,7 @@ class QualityPart(Part):
     measures: dict[str, float]
     """Measures of the validation examples by name."""
     training_measures: dict[str, float]
-    """The same of training examples, in the last epoch of a training; else empty."""
+    """Measures of training examples by name, in the last epoch of a training; else empty."""
 
 
 class ModelTrialPart(Part):

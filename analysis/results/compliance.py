@@ -27,7 +27,7 @@ SAME = (
 """Fields that a stored report must have exactly as recomputed, if its version had them."""
 
 NEAR = ("peak_ops",)
-"""The same, but for the rounding of other machines."""
+"""Fields that must be as recomputed but for the rounding of other machines."""
 
 ROUNDING = 1e-9
 

@@ -68,7 +68,7 @@ class WorkloadStatus(Part):
     models: int
     """Models that are to be trained."""
     reached: int
-    """Those that reached the target."""
+    """Number of models that reached the target."""
 
     @property
     def measured(self) -> Measured | None:
@@ -99,7 +99,7 @@ class RunStatus(Part):
     models: int | None = None
     """Models of scientific workloads that are to be trained; null in a run of AutoML."""
     reached: int | None = None
-    """Those that reached their target."""
+    """Number of models that reached their target."""
     workloads: tuple[WorkloadStatus, ...] = ()
     """Each scientific workload."""
     primary: str | None

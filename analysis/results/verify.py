@@ -21,7 +21,7 @@ TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
 
 
 def verify(paths: RunPaths) -> list[str]:
-    """All problems, one line each. Raises RunDirectoryError if it is not a run at all."""
+    """List the problems of a run, one line each. Raises RunDirectoryError if it is not a run."""
     data = read_run(paths)
     return [
         *map(str, data.damages),

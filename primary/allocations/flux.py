@@ -15,7 +15,7 @@ QUERY = ("flux", "resource", "R")
 QUERY_TIMEOUT_S = 30.0
 KINDS = ("core", "gpu")
 MOST_NUMBERS = 10**6
-"""Of cores, or of hosts: more than any machine has."""
+"""Upper limit for numbers of cores and of hosts: more than any machine has."""
 
 
 def find_flux(environment: Mapping[str, str]) -> Allocation | None:
@@ -41,7 +41,7 @@ def find_flux(environment: Mapping[str, str]) -> Allocation | None:
 
 
 class _OfRanks(msgspec.Struct):
-    """What some brokers' hosts have: kinds of resources with their numbers, as `0-3,8`."""
+    """Resources of some brokers' hosts: kinds with their numbers, as `0-3,8`."""
 
     rank: str
     children: dict[str, str]

@@ -28,7 +28,7 @@ class Query:
     """A command that says when a job ends."""
 
     words: Callable[[str, Mapping[str, str]], list[str]]
-    """From the job and the variables."""
+    """Words of the command, made from the job and the variables."""
     read: Callable[[str], float | None]
     """Seconds that are left, from what the command prints; None if the job has no limit."""
 
@@ -80,7 +80,7 @@ def _of_slurm(shown: str) -> float | None:
 
 
 def _of_pbs(shown: str) -> float | None:
-    """From Torque's own number, or from limit and use."""
+    """Read Torque's own number, or subtract the use from the limit."""
     if (left_s := _after(r"Walltime\.Remaining = ", shown)) is not None:
         return left_s
     limit_s = _after(r"Resource_List\.walltime = ", shown)
@@ -88,13 +88,13 @@ def _of_pbs(shown: str) -> float | None:
 
 
 def _of_lsf(shown: str) -> float | None:
-    """From [days:]hours:minutes and L for a limit; an E is an estimate."""
+    """Read [days:]hours:minutes and L for a limit; an E is an estimate."""
     found = re.match(rf"\s*{_CLOCK}\s*[LX]\b", shown)
     return seconds_of(f"{found[1]}:0") if found else None
 
 
 def _of_grid_engine(shown: str) -> float | None:
-    """From the hard limit that was asked for, and the time since the start."""
+    """Subtract the time since the start from the hard limit that was asked for."""
     limit_s = _after(r"hard[_ ]resource_list:.*\bh_rt=", shown)
     return None if limit_s is None else limit_s - (_after(r"\bwallclock=", shown) or 0.0)
 
@@ -115,4 +115,4 @@ QUERIES: Mapping[str, Query] = {
     "Grid Engine": Query(lambda job, _: ["qstat", "-j", job], _of_grid_engine),
     "Flux": Query(lambda _job, _: ["flux", "job", "timeleft"], _of_flux),
 }
-"""By scheduler."""
+"""Query of each scheduler."""

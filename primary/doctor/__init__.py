@@ -1,1 +1,1 @@
-"""Everything that can be known before a run: nodes examined, findings with remedies."""
+"""Examination before a run: its nodes, and findings with remedies."""

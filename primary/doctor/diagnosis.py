@@ -42,7 +42,7 @@ class Order:
 
 
 def diagnose(order: Order, clock: Clock) -> list[Finding]:
-    """All findings. Nothing is left on disk."""
+    """Examine the planned run. Nothing is left on disk."""
     problems = _launcher_problems(order.config)
     partition, science_data = _partition(order.config), science_problems(order.config)
     evidence = Evidence(

@@ -24,7 +24,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that was gathered."""
+    """Evidence of an examination."""
 
     config: RunConfig
     output: Path

@@ -34,7 +34,7 @@ class Follower:
         self._reported = 0
 
     def look(self) -> Iterator[EpochFacts | End]:
-        """Everything new since the last look; the end comes last. Raises OSError."""
+        """Take in the news since the last look; the end comes last. Raises OSError."""
         for batch in self._reader.read_files():
             self._ledger.add(batch.records)
         entry = self._ledger.trial(self._trial)

@@ -26,7 +26,7 @@ class AcceleratorAnswer(_Answer):
 
 
 class NodeAnswer(_Answer):
-    """Everything that a node says of itself."""
+    """Description of a node by itself."""
 
     host: Said
     os: Said

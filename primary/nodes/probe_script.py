@@ -70,7 +70,7 @@ def _memory():
 
 
 def _accelerators():
-    """Those of nvidia-smi and what it complains of; a card that it does not know is a complaint."""
+    """List the cards of nvidia-smi, and its complaints; a card that it cannot read is one."""
     query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
     code, shown, errors = _ask(*query)
     found, complaints = [], []

@@ -33,7 +33,7 @@ class Tolerance:
 
     loss: float
     norm: float
-    """Both at step 1."""
+    """Largest difference of the norm, like that of the loss at step 1."""
     growth: float = 15.0
     """The factor from step to step: the measured growth with a reserve."""
     most: float = 0.3

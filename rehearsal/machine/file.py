@@ -56,7 +56,7 @@ class StepSection(Section):
     operations_per_s: OperationRate
     """Counted operations (rule set aiperf-1) a second while an accelerator trains."""
     evaluation_operations_per_s: OperationRate | None = None
-    """The same for the evaluation; default: that of the training."""
+    """Counted operations a second while an accelerator evaluates; default: as in training."""
     seconds: Seconds = 0.0
     """Time of a step whatever its size."""
     spread: Share = 0.0

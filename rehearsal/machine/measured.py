@@ -209,7 +209,7 @@ def _node(runs: Sequence[RunData], epochs: Sequence[TimedEpoch]) -> dict[str, An
 
 
 def _curve(runs: Sequence[RunData]) -> dict[str, float]:
-    """Best accuracy and epochs to 63 % of it, of all trainings; nothing if they are few."""
+    """Fit best accuracy and epochs to 63 % of it, of all trainings; no result if they are few."""
     points = [(epoch.body.epoch, epoch.body.quality) for run in runs for trial in run.work.trials
               for epoch in run.work.epochs_of(trial) if epoch.body.quality is not None]  # fmt: skip
     if len({epoch for epoch, _ in points}) < FEWEST_EPOCHS:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class DeadlockError(AiperfError):
-    """Every task waits for another, and nothing can ever happen again."""
+    """Tasks that all wait for another: nothing can ever happen again."""
 
 
 class _Call:
@@ -105,7 +105,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def _run_once(self) -> None:
-        """All turns until the loop is stopped. Raises DeadlockError."""
+        """Run all turns until the loop is stopped. Raises DeadlockError."""
         due, timers = self._due, self._timers
         # `run_forever` would call this method for each turn; to stay inside saves that.
         while not self._stopping:

@@ -41,18 +41,18 @@ class Amd:
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
-        """All with enough memory to train, in the driver's order."""
+        """List the GPUs with enough memory to train, in the driver's order."""
         with _opened() as smi:
             return tuple(_describe(smi, index, handle) for index, handle in _trainable(smi))
 
     @classmethod
     def lost(cls) -> tuple[str, ...]:
-        """Those of the kernel's driver that AMD SMI does not list are not known by name: none."""
+        """Report none: GPUs that AMD SMI does not list have no name."""
         return ()
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
-        """Those that ROCm's runtime shows, and of them those that HIP does.
+        """Select the GPUs that ROCm's runtime shows, and of them those that HIP does.
 
         HIP reads CUDA's variable if its own is not set. Its numbers count what the runtime shows
         (ROCm documentation, "GPU isolation techniques").
@@ -76,7 +76,7 @@ class Amd:
 
     @classmethod
     def sample(cls) -> list[Fields]:
-        """Every GPU of the node."""
+        """Sample every GPU of the node."""
         with _opened() as smi:
             return [_sample(smi, index, handle) for index, handle in _trainable(smi)]
 

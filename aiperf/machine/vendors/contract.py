@@ -57,15 +57,15 @@ class Vendor(Protocol):
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
-        """All of this node that answer; none without the driver."""
+        """List the GPUs of this node that answer; none without the driver."""
 
     @classmethod
     def lost(cls) -> tuple[str, ...]:
-        """Those that the driver lists and that do not answer, each with its error."""
+        """List the GPUs that the driver names and that do not answer, each with its error."""
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
-        """Those that this environment lets a process use, in its order.
+        """Select the GPUs that this environment lets a process use, in its order.
 
         Raises EnvironmentNotReadyError if it cannot be read.
         """
@@ -148,7 +148,7 @@ def chosen(
     numbers: Mapping[int, Accelerator],
     by_uuid: Callable[[str], Accelerator | None] = lambda _: None,
 ) -> tuple[Accelerator, ...]:
-    """Those that a list of numbers and UUIDs names, each once; None lets all be used.
+    """Select the GPUs that a list of numbers and UUIDs names, each once; None lets all be used.
 
     A number beyond the last one, or a word that hides, ends the list, as for the makers' runtimes.
     `by_uuid` finds one that is not among those found. Raises EnvironmentNotReadyError for a word

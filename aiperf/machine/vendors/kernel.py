@@ -73,7 +73,7 @@ class Kernel:
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
-        """Those that the lists of oneAPI and of HIP allow."""
+        """Select the GPUs that the lists of oneAPI and of HIP allow."""
         selector = environment.get("ONEAPI_DEVICE_SELECTOR", "")
         if selector and not re.search(r"gpu|level_zero|\*", selector):
             return ()

@@ -47,20 +47,20 @@ class Nvidia:
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
-        """All that answer; of a GPU that is cut into slices (MIG), the slices."""
+        """List the GPUs that answer; of a GPU that is cut into slices (MIG), the slices."""
         with _opened() as opened:
             found = [one for one in map(_described, range(_count() if opened else 0)) if isinstance(one, Accelerator)]
             return tuple(part for gpu in found for part in (_slices(gpu) or (gpu,)))
 
     @classmethod
     def lost(cls) -> tuple[str, ...]:
-        """Those whose handle the driver refuses: "fallen off the bus"."""
+        """List the GPUs whose handle the driver refuses: "fallen off the bus"."""
         with _opened() as opened:
             return tuple(one for one in map(_described, range(_count() if opened else 0)) if isinstance(one, str))
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
-        """Those that CUDA_VISIBLE_DEVICES allows, which NVML ignores.
+        """Select the GPUs that CUDA_VISIBLE_DEVICES allows, which NVML ignores.
 
         A number stands for a GPU, or for the first of its slices, of which CUDA shows a process
         one. Without the variable, cards for screens next to larger ones are left out.
@@ -86,7 +86,7 @@ class Nvidia:
 
     @classmethod
     def sample(cls) -> list[Fields]:
-        """Every GPU of the node that answers."""
+        """Sample every GPU of the node that answers."""
         with _opened() as opened:
             handles = [
                 (index, asked(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(_count() if opened else 0)

@@ -88,7 +88,7 @@ class Layer:
     counts_zero: ClassVar[bool] = False
     """True if the rules count no operations for it, as for a copy or a change of shape."""
     keeps_channels: ClassVar[bool] = False
-    """Each output channel comes from the input channel of the same number."""
+    """True if each output channel comes from the input channel of the same number."""
     commutes: ClassVar[bool] = False
     """The order of the inputs does not matter."""
     has_kernel: ClassVar[bool] = False

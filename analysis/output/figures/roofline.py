@@ -31,7 +31,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """All that the figure shows."""
+    """Content of the figure."""
 
     ceilings: tuple[CeilingPart, ...]
     marks: dict[str, list[Mark]]

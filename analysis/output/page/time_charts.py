@@ -27,7 +27,7 @@ Epoch = tuple[float, float, int, int]
 """Time, accuracy, trial, number of the epoch."""
 
 EPOCH = np.dtype([("t", np.float64), ("accuracy", np.float64), ("trial", np.int64), ("epoch", np.int64)])
-"""The same in an array."""
+"""Row of an array of epochs."""
 
 
 def score_chart(data: RunData) -> Chart:

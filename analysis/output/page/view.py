@@ -170,7 +170,7 @@ def lineage_chart(report: Report, best: Best) -> Chart:
 
 
 def _apart(way: list[Grown], shown: list[Grown]) -> list[Grown]:
-    """Those of the way whose names have room, the best first."""
+    """Select the architectures of the way whose names have room, the best first."""
     costs, accuracies = [grown.image_operations for grown in shown], [grown.accuracy for grown in shown]
     wide, high = (max(costs) - min(costs)) * ROOM or 1, (max(accuracies) - min(accuracies)) * ROOM or 1
     kept: list[Grown] = []

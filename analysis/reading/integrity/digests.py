@@ -1,4 +1,4 @@
-"""Every digest made again from the raw records, and compared entry by entry.
+"""Checks of digests: each is made again from the raw records, and compared entry by entry.
 
 A digest begins with the trials of earlier primaries, by id (`aiperf.records.digest.compiled`).
 Then it has the ends of its primary's trials in the order in which that closed them, each after the
@@ -158,7 +158,7 @@ class _Comparison:
         return None if _same(line, expected) else expected
 
     def _end(self, line: Line, closing: TrialClosed) -> Entry | str | None:
-        """The same for the end of the trial that the primary closed next."""
+        """Compare the end of the trial that the primary closed next."""
         trial = self._own[closing.trial]
         expected = over_of(trial, _how(closing, trial), self._heard[trial.trial])
         if not isinstance(line.entry, Over) or line.entry.trial != closing.trial:

@@ -49,7 +49,7 @@ TRIAL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...]
 MODEL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
     check_model_start, check_model_facts, check_exchanges, check_closing,
 )  # fmt: skip
-"""The same of a trial of a scientific workload."""
+"""Checks of a scientific trial's records, against those of the primary."""
 
 RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
     check_moments, check_arrivals, check_turns, check_unclosed, check_late, check_fences,
@@ -57,12 +57,12 @@ RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
 """Checks of a run whose files are all read."""
 
 AUTOML_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (check_jobs, check_ends)
-"""Further ones of a run of AutoML."""
+"""Further checks of a run of AutoML."""
 
 SCIENCE_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
     check_model_jobs, check_model_ends, check_same_terms, check_workload_images,
 )  # fmt: skip
-"""Further ones of a run of scientific workloads."""
+"""Further checks of a run of scientific workloads."""
 
 
 class Inspection:

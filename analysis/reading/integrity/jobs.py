@@ -94,7 +94,7 @@ def check_turns(view: RunView) -> Iterator[Damage]:
     """
     open_: dict[int, int] = {}
     replicas: dict[int, set[int]] = {}
-    """Those that a trial was issued to."""
+    """Replicas that each trial was issued to."""
     released, stopping = False, False
     writer_before = ""
     for writer, place in view.primary.events:

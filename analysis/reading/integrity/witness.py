@@ -98,7 +98,7 @@ class _Heard:
 
     @classmethod
     def of(cls, writer: str, view: RunView) -> _Heard:
-        """All of it."""
+        """Collect the records of a writer."""
         every = list(view.primary.witnessed.of(writer))
         places = [(view.primary.witnessed.files[number][0], heard, row)
                   for number, heard in every for row in range(len(heard))]  # fmt: skip
@@ -108,7 +108,7 @@ class _Heard:
         return cls(numbers[order], digests[order], [places[row] for row in order])
 
     def place(self, row: int) -> Placed[EpochWitnessed]:
-        """One of them, as an object."""
+        """Make an object of one of them."""
         return placed_witness(*self._places[row])
 
 

@@ -34,7 +34,7 @@ OF_SCIENCE = {
     "size": "--set science.size=official",
     "instances": "--set science.instances=5",
 }
-"""The same for the rules of scientific suites that are not AutoML's."""
+"""Advice for each rule that only scientific suites have."""
 
 
 def check_rules(evidence: Evidence) -> list[Finding]:

@@ -97,7 +97,7 @@ def _described(node: dict[str, Any], named: set[str]) -> tuple[tuple[int, str], 
 
 
 def reason_of(error: BaseException) -> str:
-    """All that Ray says of an error, in one line, with the remedy that is known to fit."""
+    """Describe an error of Ray's in one line, with the remedy that is known to fit."""
     why = in_one_line(str(error)) or type(error).__name__
     if re.search(r"No module named '(aiperf|primary)\b", why):
         return f"AIPerf is not installed for Ray's Python there; install the primary's version on all nodes ({why})"
@@ -105,7 +105,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def remedy_of(why: str) -> str:
-    """What helps against a connection that failed for this reason; empty if that is not known."""
+    """Say what helps against a connection that failed for this reason; empty if that is unknown."""
     if "Version mismatch" in why:
         return "; run the primary with the cluster's versions of Ray and Python"
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()

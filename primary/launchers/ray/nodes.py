@@ -29,7 +29,7 @@ class Placement:
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
         self._known: list[str] = []
-        """All nodes that were ever seen, in the order of the places."""
+        """Nodes that were ever seen, in the order of the places."""
         self._taken: dict[int, str] = {}
         self._alive = 0
 
