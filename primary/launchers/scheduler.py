@@ -64,7 +64,8 @@ class SchedulerLauncher:
     async def _start(self, spec: ReplicaSpec, rendezvous: Rendezvous | None) -> ReplicaProcess:
         hosts = nodes_of(spec.replica, self._config, self._allocation.hosts)
         further = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
-        task = write_task(spec, (*spec.command, *further), rendezvous)
+        own = await asyncio.to_thread(is_this_host, hosts[0])  # which may ask a name server
+        task = write_task(spec, (*spec.command, *further), rendezvous, own)
         try:
             child = await start_child(spec, self._command(hosts[0], task), {})
             channel = await self._channel(child, rendezvous)

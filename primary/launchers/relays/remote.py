@@ -41,10 +41,13 @@ CHUNK = 65536
 SILENCE_S = 60
 NO_PROGRAM = 127
 
-OF_THE_NODE = (
+DEVICES = (
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK", "HOSTNAME",
+    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
 )  # fmt: skip
+"""Variables with the accelerators of a job on one host."""
+
+OF_THE_NODE = (*DEVICES, "HOSTNAME")
 OF_THE_SCHEDULER = ("PBS_", "LSB_", "LS_", "SGE_", "PE_", "FLUX_", "PMI")
 """Variables of which the starter's values count, not the primary's."""
 
@@ -166,15 +169,30 @@ def kill_session(leader: int) -> None:
 
 
 def merged(task: "dict[str, Any]", node: "dict[str, str]") -> "dict[str, str]":
-    """The primary's environment, but for what only the node and its starter can know."""
+    """The primary's environment, but for what only the node and its starter can know.
+
+    A starter's bare shell on the primary's own host lacks the accelerators that the job has there.
+    """
+    ours = [name for name in DEVICES if task.get("own_host") and name not in node]
     kept = {
         name: value
         for name, value in task["environment"].items()
-        if name not in OF_THE_NODE and not (name in node and name.startswith(OF_THE_SCHEDULER))
+        if name in ours or (name not in OF_THE_NODE and not (name in node and name.startswith(OF_THE_SCHEDULER)))
     }
     if not os.path.isdir(kept.get("TMPDIR", "/")):  # noqa: PTH112
         del kept["TMPDIR"]
     return {**node, **kept, **task["variables"]}
+
+
+def unlimited(task: "dict[str, Any]", node: "dict[str, str]") -> str:
+    """A warning if the job has some accelerators of the primary's host, and none is named here."""
+    limits = [name for name in DEVICES if name in task["environment"]]
+    if task.get("own_host") or not limits or any(name in node for name in DEVICES):
+        return ""
+    return (
+        "warning: the job has {}={} on the primary's host, and its starter names no accelerators here: the replica "
+        "takes all of this host".format(limits[0], task["environment"][limits[0]])
+    )
 
 
 def connect(task: "dict[str, Any]") -> "tuple[socket.socket, BinaryIO]":
@@ -239,6 +257,10 @@ def run(link: Link, task: "dict[str, Any]", connection: "socket.socket | None") 
     """Start the replica, serve it, report its exit code."""
     try:
         link.write(BEGINNING)
+        warning = unlimited(task, dict(os.environ))
+        if warning:
+            sys.stderr.write(warning + "\n")
+            sys.stderr.flush()
         process = subprocess.Popen(
             task["command"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=merged(task, dict(os.environ)),
             start_new_session=True,

@@ -19,8 +19,10 @@ from primary.launchers.relays import remote
 from primary.launchers.relays.rendezvous import Rendezvous
 
 
-def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvous | None) -> Path:
+def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvous | None, own_host: bool) -> Path:
     """Write the program that the relay runs and removes. Raises OSError.
+
+    `own_host` is True if it runs on this host.
 
     It holds the environment and the secret of the connection, which therefore are in no command
     line. Its name is that of a temporary file, which the end of a run removes.
@@ -35,6 +37,7 @@ def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvo
         # Each scheduler's starter hands on different variables, some none.
         "environment": {**os.environ, **SAFE_PATH},
         "variables": spec.environment,
+        "own_host": own_host,
         "port": rendezvous.port if rendezvous else None,
         "addresses": own_addresses() if rendezvous else [],
         "secret": rendezvous.secret if rendezvous else "",

@@ -172,6 +172,13 @@ def test_the_node_knows_its_devices_and_the_primary_the_rest(tmp_path: Path) -> 
         "TMPDIR": str(tmp_path), "ODD": "1",
     }  # fmt: skip
     assert remote.merged(task, {**node, "CUDA_VISIBLE_DEVICES": "4,5"})["CUDA_VISIBLE_DEVICES"] == "4,5"
+    assert remote.merged({**task, "own_host": True}, node)["CUDA_VISIBLE_DEVICES"] == "0", "the job's, on its own host"
+    own = remote.merged({**task, "own_host": True}, {**node, "CUDA_VISIBLE_DEVICES": "4,5"})
+    assert own["CUDA_VISIBLE_DEVICES"] == "4,5"
+    assert "the job has CUDA_VISIBLE_DEVICES=0 on the primary's host" in remote.unlimited(task, node)
+    for other, there in (({**task, "own_host": True}, node), (task, {**node, "ROCR_VISIBLE_DEVICES": "1"}),
+                         ({**task, "environment": {}}, node)):  # fmt: skip
+        assert remote.unlimited(other, there) == ""
     task["environment"] = {"TMPDIR": str(tmp_path)}
     assert remote.merged(task, {"TMPDIR": "/"})["TMPDIR"] == str(tmp_path), "the job's own choice"
 
