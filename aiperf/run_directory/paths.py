@@ -10,6 +10,7 @@ from aiperf.errors import RunDirectoryError
 from aiperf.files import make_folder
 from aiperf.storage.patience import with_patience
 from aiperf.untrusted.folders import family_of
+from aiperf.untrusted.recognition import described_file
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,11 @@ def open_run(path: Path) -> RunPaths:
     if problem := unusable_path(path):
         raise RunDirectoryError(problem)
     if not with_patience(path.is_dir, path):
-        raise RunDirectoryError(f"{path} is not a directory; name the --output directory of a run")
+        found = described_file(path) if path.is_file() else ""
+        but = f" but {found}" if found else ""
+        if "archive" in found or found.startswith("packed by"):
+            raise RunDirectoryError(f"{path} is not a directory{but}; unpack it and name its folder")
+        raise RunDirectoryError(f"{path} is not a directory{but}; name the --output directory of a run")
     if not with_patience(paths.run.is_file, paths.run):
         raise RunDirectoryError(f"{path} is not a run directory: it has no {paths.run.name}")
     return paths

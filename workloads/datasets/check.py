@@ -65,16 +65,23 @@ def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
         # Shards made elsewhere may have labels with gaps; folders of classes are made of images.
         named = manifest.class_names[0] != CLASS_NAME.format(1)
         (problems if named and line.startswith("train") else notes).append(line)
-    try:
-        preparation = read_preparation(data_dir, manifest)
-        notes += [f"{REPORT_NAME}: {line}" for line in (preparation.lines() if preparation else ())]
-    except DatasetError as error:
-        problems.append(str(error))
+    said, wrong = preparation_lines(data_dir, manifest.fingerprint)
+    notes += said
+    problems += wrong
     if manifest.fingerprint is None:
         notes.append(
             f"{MANIFEST_NAME} has no fingerprint; add it with: aiperf dataset check {data_dir} --write-manifest"
         )
     return CheckResult(images, len(manifest.class_names), (*problems, *repeated), tuple(notes))
+
+
+def preparation_lines(data_dir: Path, fingerprint: str | None) -> tuple[list[str], list[str]]:
+    """Give the notes of the report of the preparation, and what is wrong with it."""
+    try:
+        preparation = read_preparation(data_dir, fingerprint)
+    except DatasetError as error:
+        return [], [str(error)]
+    return [f"{REPORT_NAME}: {line}" for line in (preparation.lines() if preparation else ())], []
 
 
 _Look = tuple[Contents, dict[Split, int], list[str]]

@@ -80,7 +80,6 @@ def _shards(arguments: argparse.Namespace) -> dict[Split, int]:
 def _prepare(arguments: argparse.Namespace) -> int:
     if science.prepares(arguments.source):
         return science.prepare(arguments)
-    from workloads.datasets.preparation import REPORT_NAME, read_preparation  # noqa: PLC0415
     from workloads.datasets.prepare import prepare  # noqa: PLC0415
     from workloads.datasets.sources import open_source  # noqa: PLC0415
 
@@ -88,12 +87,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
     shards = _shards(arguments)
     with shown_progress() as report:
         manifest = prepare(source, arguments.output, shards, arguments.image_size, report, arguments.workers)
-    preparation = read_preparation(arguments.output, manifest)
-    notes = list(preparation.lines()) if preparation else []
-    for line in notes:
-        warn(f"note: {line}")
-    if notes:
-        warn(f"note: all names are in {arguments.output / REPORT_NAME}")
+    science.say_preparation(arguments.output, manifest.fingerprint)
     return _made(manifest, arguments.output)
 
 

@@ -6,7 +6,7 @@ It lies next to the shards, so that a later check can report it again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -76,14 +76,19 @@ def write_preparation(
             name: ClassCount(train=counts["train"][label], validation=counts["validation"][label])
             for label, name in enumerate(manifest.class_names, start=1)
         },
-        converted=_by_kind(converted),
-        left_out=_by_kind(left_out),
+        converted=by_kind(converted),
+        left_out=by_kind(left_out),
     )
-    write_atomically(output / REPORT_NAME, report.model_dump_json(indent=1).encode(errors="replace") + b"\n")
+    write_report(output, report)
     return report
 
 
-def read_preparation(data_dir: Path, manifest: DatasetManifest) -> Preparation | None:
+def write_report(output: Path, report: Preparation) -> None:
+    """Write the report next to the data. Raises OSError."""
+    write_atomically(output / REPORT_NAME, report.model_dump_json(indent=1).encode(errors="replace") + b"\n")
+
+
+def read_preparation(data_dir: Path, fingerprint: str | None) -> Preparation | None:
     """Read the report of the preparation; None if there is none.
 
     Raises DatasetError if it is damaged, or that of other data.
@@ -92,7 +97,7 @@ def read_preparation(data_dir: Path, manifest: DatasetManifest) -> Preparation |
     if not path.exists():
         return None
     report = read_outside(path, Preparation.model_validate_json, _LIMITS, DatasetError, "a report of a preparation")
-    if report.fingerprint != manifest.fingerprint:
+    if report.fingerprint != fingerprint:
         raise DatasetError(f"{REPORT_NAME}: is of other data than {MANIFEST_NAME}")
     return report
 
@@ -102,7 +107,8 @@ def class_counts(contents: Contents, split: Split) -> Counter[int]:
     return Counter(int.from_bytes(entry[DIGEST_BYTES:]) for file in contents[split] for entry in cut(file.images))
 
 
-def _by_kind(pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+def by_kind(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Group names by kind or reason, from pairs of both."""
     found: dict[str, list[str]] = {}
     for name, kind in pairs:
         found.setdefault(kind, []).append(name.encode(errors="backslashreplace").decode())

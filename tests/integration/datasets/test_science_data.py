@@ -210,8 +210,14 @@ def make_universe(path: Path, side: int, seed: int) -> np.ndarray[tuple[int, ...
 def test_universes_are_cut_into_cubes(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     universes = [make_universe(tmp_path / "in" / f"{number}.hdf5", 16, number) for number in range(3)]
+    (tmp_path / "in/notes.txt").write_text("x")
+    with h5py.File(tmp_path / "in/other.hdf5", "w") as file:
+        file["halos"] = [1]
     done = aiperf("dataset", "prepare", tmp_path / "in", tmp_path / "out", "--workers", 1)
     assert done.returncode == 0, done.stderr
+    left_out = "1 left out (no universe: it lacks full): other.hdf5"
+    assert f"note: {left_out}\n" in done.stderr
+    assert "preparation.json: " + left_out in check(tmp_path / "out", silent, workers=0).notes
     manifest = read_science_manifest(tmp_path / "out")
     assert (manifest.train.images, manifest.validation.images, manifest.grid) == (128, 64, (4, 4, 4))
     opened = FORMATS.load("cosmoflow").open(tmp_path / "out" / manifest.validation.files[0].name)

@@ -251,7 +251,15 @@ def test_the_versions_of_a_report_identify_the_source(tmp_path: Path) -> None:
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:
-    for path, message in ((tmp_path / "none", "is not a directory"), (tmp_path, "has no run.json")):
+    (tmp_path / "run.zip").write_bytes(b"PK\5\6" + bytes(18))
+    (tmp_path / "run.tar.xz").write_bytes(b"\xfd7zXZ\0")
+    packed = "unpack it and name its folder"
+    for path, message in (
+        (tmp_path / "run.zip", f"is not a directory but an empty ZIP archive; {packed}"),
+        (tmp_path / "run.tar.xz", f"is not a directory but packed by xz; {packed}"),
+        (tmp_path / "none", "is not a directory"),
+        (tmp_path, "has no run.json"),
+    ):
         with pytest.raises(RunDirectoryError, match=message):
             open_run(path)
     (tmp_path / "run.json").write_text('{"rules_version": "aiperf-1"}')

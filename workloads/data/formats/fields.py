@@ -33,10 +33,12 @@ NUMBERS = ("int32", "int64", "int8", "uint8", "int16", "uint16", "uint32", "uint
 
 FILL_VALUES = (
     9.969209968386869e36, 1e15, 1e20, 1e30, 1e35, 1e36, -1e20, -1e30, -1e35, -1e36,
-    -999.0, -9999.0, -99999.0, -32767.0, -32768.0,
+    -999.0, -9999.0, -99999.0, -32767.0, -32768.0, -2147483647.0, -2147483648.0, 1e34, -1e34, 9.999e20, -9.99e8,
+    -9.99e33, 3.4028234663852886e38, -3.4028234663852886e38, 1.7976931348623157e308, -1.7976931348623157e308,
 )  # fmt: skip
 """Values that stand for missing ones: netCDF's own (netcdf.h, NC_FILL_FLOAT), CF's usual 1e20, and
-others that models of weather and climate write."""
+others that models and tools of weather and climate write (Ferret, GrADS, NOMADS), the extremes of
+types included. A file of 64 bits may hold them as 32 bits round them."""
 
 Rule = tuple[str, Callable[[Values, Sizes], NDArray[np.bool_]]]
 """Words for bad samples, and a function that flags them, (N,)."""
@@ -132,7 +134,9 @@ def value_problems(field: Field, values: Values, sizes: Sizes, start: int) -> It
     if values.dtype.kind == "f":
         wrong = np.flatnonzero(any_of(~np.isfinite(values)))
         yield from ((start + int(index), "is not finite") for index in wrong)
-        fills = np.isin(values, np.array(FILL_VALUES, values.dtype))
+        with np.errstate(over="ignore"):  # the values of 64 bits that 32 do not have become infinite
+            known = np.array(FILL_VALUES, values.dtype), np.array(FILL_VALUES, np.float32).astype(values.dtype)
+        fills = np.isin(values, np.unique(np.concatenate(known))) & np.isfinite(values)
         for index in np.flatnonzero(any_of(fills)):
             value = float(values[index][fills[index]].flat[0])
             yield start + int(index), f"has the fill value {value:g}, which stands for a missing one"

@@ -13,7 +13,8 @@ from workloads.data.examine import FileFindings, channels_of
 from workloads.data.formats import FORMATS
 from workloads.data.generators import GENERATOR_VERSION, GENERATORS
 from workloads.data.manifest import ScienceManifest, fingerprint_of, read_science_manifest
-from workloads.datasets.check import CheckResult
+from workloads.datasets.check import CheckResult, preparation_lines
+from workloads.datasets.preparation import REPORT_NAME
 from workloads.datasets.prepare import Progress
 from workloads.datasets.science.describe import examine_all, grid_problems
 
@@ -40,7 +41,8 @@ def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
         split: sum(len(findings[file.name].entries) // ENTRY_BYTES for file in manifest.split(split).files)
         for split in SPLITS
     }
-    return CheckResult(images, 0, tuple(problems), (*_notes(findings), *_strays(data_dir, names)))
+    said, wrong = preparation_lines(data_dir, manifest.fingerprint)
+    return CheckResult(images, 0, (*problems, *wrong), (*_notes(findings), *said, *_strays(data_dir, names)))
 
 
 def _notes(findings: Findings) -> Iterator[str]:
@@ -127,7 +129,7 @@ def _entries(found: FileFindings) -> list[bytes]:
 
 def _strays(data_dir: Path, names: list[str]) -> Iterator[str]:
     """Yield notes on files of the directory that are not trained, such as those of a test split."""
-    own = {MANIFEST_NAME, *names}
+    own = {MANIFEST_NAME, REPORT_NAME, *names}
     found = sorted(name for name in files_below(data_dir) if name not in own)
     yield from (f"{shortened(name)}: is not part of training or validation" for name in found[:NAMED])
     if len(found) > NAMED:

@@ -92,7 +92,20 @@ def prepare(arguments: argparse.Namespace) -> int:
         )
     with shown_progress() as report:
         manifest = cut(arguments.source, arguments.output, report, arguments.workers)
+    say_preparation(arguments.output, manifest.fingerprint)
     return _made(manifest, arguments.output)
+
+
+def say_preparation(output: Path, fingerprint: str | None) -> None:
+    """Say what a preparation left out, converted or doubted."""
+    from workloads.datasets.preparation import REPORT_NAME, read_preparation  # noqa: PLC0415
+
+    preparation = read_preparation(output, fingerprint)
+    notes = list(preparation.lines()) if preparation else []
+    for line in notes:
+        warn(f"note: {line}")
+    if notes:
+        warn(f"note: all names are in {output / REPORT_NAME}")
 
 
 def describes(directory: Path) -> bool:

@@ -15,15 +15,18 @@ import numpy as np
 
 from aiperf.config.dataset_manifest import SPLITS, Split
 from aiperf.errors import DatasetError
+from aiperf.untrusted.folders import files_below, is_technical
 from aiperf.untrusted.reading import reason_of
 from aiperf.untrusted.recognition import described_file
 from workloads.data.arrays import Rows
 from workloads.data.formats import FORMATS, FileLayout
 from workloads.data.formats.fields import Field, dataset_of, shape_problem
 from workloads.data.manifest import ScienceManifest
+from workloads.datasets.preparation import ClassCount, Preparation, by_kind, write_report
 from workloads.datasets.prepare import Progress
 from workloads.datasets.science.describe import write_description
 from workloads.datasets.science.pool import each
+from workloads.datasets.sources import TECHNICAL
 
 CUTS = 4
 """Number of cubes along a side of a universe."""
@@ -67,7 +70,29 @@ def cut(folder: Path, output: Path, report: Progress, workers: int) -> ScienceMa
     if problems:
         raise DatasetError(*problems)
     files = {split: [name for _, name in names[split]] for split in SPLITS}
-    return write_description(output, "cosmoflow", files, ("CosmoFlow's universes", None), report, workers)
+    manifest = write_description(output, "cosmoflow", files, ("CosmoFlow's universes", None), report, workers)
+    write_report(output, Preparation(
+        source=f"universes {folder}",
+        fingerprint=manifest.fingerprint,
+        images=ClassCount(train=manifest.train.images, validation=manifest.validation.images),
+        classes={}, converted={}, left_out=by_kind(_left_out(folder, found, output)),
+    ))  # fmt: skip
+    return manifest
+
+
+def _left_out(folder: Path, found: Sequence[Path], output: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and reason of all files that are no universes."""
+    universes = set(found)
+    for name in sorted(files_below(folder, file_systems_own=True)):
+        path = folder / name
+        if path in universes or output in path.parents:
+            continue
+        if is_technical(path.name):
+            yield name, TECHNICAL
+        elif path.suffix == ".hdf5":
+            yield name, "no universe: it lacks full"
+        else:
+            yield name, f"the suffix {path.suffix!r}"
 
 
 def _names(found: Sequence[Path]) -> dict[Split, list[tuple[Path, str]]]:

@@ -12,7 +12,7 @@ import pytest
 from workloads.data.arrays import Spreads
 from workloads.data.examine import examine_file
 from workloads.data.formats import FORMATS, FileLayout
-from workloads.data.formats.fields import FILL_VALUES
+from workloads.data.formats.fields import FILL_VALUES, Field, value_problems
 from workloads.datasets.science.describe import recognised, refusals
 
 
@@ -25,7 +25,7 @@ def hep(path: Path, change: Callable[[h5py.File], None] = lambda file: None) -> 
     return path
 
 
-@pytest.mark.parametrize("value", [1e20, 9.969209968386869e36, 5e9, 1e30])
+@pytest.mark.parametrize("value", [1e20, 9.969209968386869e36, 5e9, 1e30, 1e34, 3.4028234663852886e38])
 def test_values_that_stand_for_missing_ones_are_named(tmp_path: Path, value: float) -> None:
     def spoil(file: h5py.File) -> None:
         file["all_events/hist"][3, 2, 1] = value
@@ -33,6 +33,14 @@ def test_values_that_stand_for_missing_ones_are_named(tmp_path: Path, value: flo
     (problem,) = examine_file(tmp_path, hep(tmp_path / "train.h5", spoil).name, "hep-64").problems
     assert "index 3: has the " in problem
     assert ("fill value" in problem) == (value != 5e9)
+
+
+@pytest.mark.parametrize("value", [-9999.0, 1e20, float(np.float32(1e20)), -9.99e8, 1.7976931348623157e308])
+def test_values_for_missing_ones_are_known_in_64_bits_as_32_round_them(value: float) -> None:
+    values = np.full((2, 3), 280.0)
+    values[1, 2] = value
+    (found,) = value_problems(Field("images", ("N", 3)), values, {}, 0)
+    assert found == (1, f"has the fill value {value:g}, which stands for a missing one")
 
 
 def test_far_values_are_notes_and_usual_ones_are_nothing(tmp_path: Path) -> None:

@@ -34,8 +34,11 @@ def test_label_and_image_of_a_record_in_any_order() -> None:
         (field(1, IMAGE + LABEL + IMAGE), "image/encoded twice"),
         (field(1, IMAGE + LABEL) + field(1, IMAGE), "other fields"),
         (field(1, IMAGE + feature("image/class/label", field(3, field(1, b"\1\2")))), "more than one"),
-        (field(1, LABEL + feature("image/encoded", field(1, field(1, b"a") + field(1, b"b")))), "other fields"),
-        (field(1, LABEL + feature("image/encoded", field(1, field(1, b"a")) + field(3, b"\0"))), "other fields"),
+        (field(1, LABEL + feature("image/encoded", field(1, field(1, b"a") + field(1, b"b")))), "holds 2 texts"),
+        (
+            field(1, LABEL + feature("image/encoded", field(1, field(1, b"a")) + field(3, b"\0"))),
+            "bytes and whole numbers",
+        ),
         (field(1, LABEL), "lacks feature image/encoded"),
         (field(1, IMAGE + LABEL)[:-3], "ends within a field"),
         (b"\xff" * 20, "ends within a number"),
