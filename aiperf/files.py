@@ -27,6 +27,7 @@ def keep_others_from_writing() -> None:
     Every program that writes into a run directory begins with it: a group that may write there
     could run programs as the owner, by `run.json`.
     """
+    # The umask can be read only by setting it: the stricter value covers the moment between.
     os.umask(os.umask(0o077) | 0o022)
 
 
@@ -40,6 +41,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
+        # In the folder of the target, since `rename` works within one file system only.
         with temporary.open("xb") as stream:
             yield stream
             stream.flush()

@@ -60,9 +60,13 @@ def git_state() -> tuple[str | None, bool | None]:
     Both are None outside git, and for source that is not part of the repository around it, such as
     an installation below a checkout of another program. New files that git does not ignore differ.
     """
+    # An installation below another project's checkout is inside a repository, too, but not in its
+    # index.
     if _git("ls-files", "--error-unmatch", str(Path(__file__).resolve())) is None:
         return None, None
     revision = _git("rev-parse", "HEAD")
+    # Without the lock that `git status` takes to refresh the index: the checkout may be read-only,
+    # or be used by a person at the same time.
     changes = _git("--no-optional-locks", "status", "--porcelain", "--", *map(str, _folders()))
     return revision or None, None if revision is None or changes is None else bool(changes)
 

@@ -145,6 +145,7 @@ class SystemFile:
             return
         self._changed = False
         try:
+            # A copy: the event loop may add nodes while the thread writes.
             await asyncio.to_thread(self._write, dict(self._nodes))
         except OSError as error:
             self._changed = True

@@ -46,4 +46,5 @@ class ArchitectureStore:
         self._known.pop(architecture.hash, None)
         self._known[architecture.hash] = architecture
         if self._most is not None and len(self._known) > self._most:
+            # Dictionaries keep the order of insertion, so the first one was asked for longest ago.
             del self._known[next(iter(self._known))]

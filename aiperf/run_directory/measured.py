@@ -101,6 +101,7 @@ def claim_node(paths: RunPaths, result: NodeResult) -> bool:
     target = measured_file(paths, file_name(result.host))
     target.parent.mkdir(parents=True, exist_ok=True)
     own = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    # Written whole under another name first, so that no replica reads a half of it.
     write_atomically(own, encoded(result))
     try:
         publish(own, target)

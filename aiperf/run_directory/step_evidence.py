@@ -44,6 +44,8 @@ def hash_weights(weights: Iterable[NDArray[Any]]) -> str:
     """SHA-256 of a model's weights in Keras's order: of each shape, type, little-endian values."""
     digest = hashlib.sha256()
     for array in weights:
+        # The hash is of little-endian values in row order, whatever the memory layout of the
+        # framework.
         values = np.ascontiguousarray(array)
         values = values.astype(values.dtype.newbyteorder("<"), copy=False)
         digest.update(f"{values.shape} {values.dtype.name}\n".encode())
@@ -65,6 +67,7 @@ def read_rows(file: Path) -> dict[int, NDArray[Any]]:
     epochs = rows["epoch"]
     if not np.all((epochs >= 0) & (epochs <= MOST_EPOCHS)) or np.any(epochs % 1):
         raise RunDirectoryError(f"{file}: is not evidence: a row has no epoch")
+    # Stable: the steps of an epoch stay in the order in which they were written.
     ordered = rows[np.argsort(epochs, kind="stable")]
     numbers, starts = np.unique(ordered["epoch"], return_index=True)
     parts = np.split(ordered, starts[1:])

@@ -126,6 +126,7 @@ def devices_of(data: RunData, replica: int) -> int:
     if facts is None or not facts.accelerators:
         return 0
     share = replicas_of_node(data)
+    # As the agents share them (`aiperf.machine.accelerators.share_of`): every share-th one.
     own = len(range(replica % share, facts.accelerators, share))
     return data.manifest.config.replica.nodes * max(1, own)
 

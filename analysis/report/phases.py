@@ -143,6 +143,7 @@ def _summary(found: dict[int, Spans], end_s: float) -> PhaseSummary:
 def _covered(bounds: Any, edges: Any) -> Any:
     """Seconds between edges that disjoint spans cover."""
     lengths = np.column_stack([np.zeros(len(bounds)), bounds[:, 1] - bounds[:, 0]])
+    # The time that spans cover up to a moment is piecewise linear, and constant between spans.
     return np.diff(np.interp(edges, bounds.ravel(), np.cumsum(lengths.ravel())))
 
 

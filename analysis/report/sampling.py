@@ -19,6 +19,7 @@ def working_time(*found: WorkIntervalColumns) -> WorkIntervals:
     begins, ends = (np.concatenate([getattr(own, name) for own in found]) for name in ("begins_ms", "ends_ms"))
     kept = ends > begins
     order = np.argsort(begins[kept])
+    # The latest end so far: a long interval may cover several that begin after it.
     begins, ends = begins[kept][order], np.maximum.accumulate(ends[kept][order])
     opens = np.append(True, begins[1:] > ends[:-1]) if len(begins) else np.zeros(0, bool)
     closes = np.append(opens[1:], True) if len(begins) else opens

@@ -54,6 +54,7 @@ def read_now(paths: RunPaths, now_ms: int) -> tuple[RunData, State, SeenHolder |
     data = read_run(paths, now_ms=now_ms)
     state, holder = find_state(data, now_ms)
     if data.ended == "unfinished" and state not in IN_PROGRESS:
+        # A run that is not in progress ends with its last record, not now.
         data = read_run(paths)
     return data, state, holder
 

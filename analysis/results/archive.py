@@ -93,6 +93,7 @@ def write_archive(paths: RunPaths, target: Path, system: dict[str, object], seal
     try:
         with (
             atomic_file(target) as raw,
+            # Without the time and the name that gzip adds: the same run gives the same bytes.
             gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
         ):
@@ -132,6 +133,7 @@ def _files(paths: RunPaths) -> Iterator[Path]:
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     member = tarfile.TarInfo(name)
+    # Owner and group keep TarInfo's defaults: a package names no user of the machine.
     member.size, member.mode, member.mtime = len(content), 0o644, PACKED_AT
     archive.addfile(member, io.BytesIO(content))
 
@@ -203,6 +205,7 @@ def _write(unpacked: Stream, member: Member, folder: Path, archive: Path) -> Non
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
     left = member.size
+    # Exclusively: a second member of the same name is refused.
     with target.open("xb") as stream:
         while left:
             data = unpacked.read(min(left, COPIED_BYTES))
@@ -230,6 +233,7 @@ def differences_to_checksums(root: Path) -> list[str]:
     there = {name for name in found_below if name in named or family_of(name.rpartition("/")[2]) is None}
     there -= {CHECKSUMS, STATEMENT, SIGNATURE}
     problems = [f"{name} is missing" for name in sorted(named.keys() - there)]
+    # Files without a checksum could be anyone's, added after the run was packed.
     problems += [f"{name} is not in {CHECKSUMS}" for name in sorted(there - named.keys())]
     for name in sorted(there & named.keys()):
         with (root / name).open("rb") as stream:

@@ -176,6 +176,7 @@ def _page(origin: Path) -> str | None:
 
 def _median(group: Sequence[RunResult], order: Order) -> Row:
     rows = sorted((_row(result, order) for result in group), key=lambda row: (_key(row, order), row.origin))
+    # Of an even number the lower one: a mean of two would be the result of no run.
     middle = rows[(len(rows) - 1) // 2]
     others = ", ".join(row.origin for row in rows if row is not middle)
     return replace(middle, runs=len(rows), others=others)
@@ -189,6 +190,8 @@ def _ranked(rows: Iterable[Row], order: Order) -> Iterable[Row]:
             yield row
             continue
         if first is None or not _level(first, row, order):
+            # Compared with the first of a rank, since overlaps are not transitive: a chain of
+            # neighbours could join the best with the worst.
             first = replace(row, rank=place)
         yield replace(row, rank=first.rank)
 

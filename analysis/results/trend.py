@@ -160,6 +160,8 @@ def _regressions(row: TrendRow, before: Sequence[TrendRow]) -> Iterable[Regressi
         found = [earlier for run in before if (earlier := run.measures[name]) is not None]
         if value is not None and found:
             middle = median(found)
+            # A series of few runs may have no spread at all: the margin keeps noise from being a
+            # regression.
             bound = middle - max(MARGIN * middle, _spread(found, middle))
             if value < bound:
                 yield Regression(name, value, middle, bound, len(found))

@@ -130,6 +130,8 @@ class _Comparison:
                 problem = "no trial that this primary has closed is left"
             if problem is not None:
                 yield self._damage(line, problem)
+            # The entry fits no trial. Which one was meant, and in which order the next ones follow,
+            # cannot be known.
             if isinstance(problem, str):
                 return
 

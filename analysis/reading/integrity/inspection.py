@@ -91,6 +91,7 @@ class Inspection:
             return
         self.view.writers[read.writer] = summary_of(read)
         if read.lines.chained:
+            # Kept apart, because a later file may show that the run is not chained as a whole.
             self._of_chained += self._of_replica(read)
 
     def _of_replica(self, read: WriterRecords) -> Iterator[Damage]:
@@ -149,4 +150,6 @@ def _conflicts(ledger: Ledger, found: Iterable[Damage]) -> Iterator[Damage]:
 
 def in_order(damages: Iterable[Damage]) -> tuple[Damage, ...]:
     """Each damage once, by file and line."""
+    # Several checks may find the same damage. `sorted` is stable: those of one line stay in the
+    # order of the checks.
     return tuple(sorted(dict.fromkeys(damages), key=lambda damage: (damage.file, damage.line or 0)))

@@ -119,6 +119,7 @@ class Traces:
         ])  # fmt: skip
         every = every[np.argsort(every[:, PLACE], kind="stable")]
         numbers = np.array([-1, *(trace.trial for trace in self.trials)], np.int64)
+        # The turn before each line; -1 in front stands for lines before the first one.
         of = np.append(-1, turns[:, 1])[np.searchsorted(turns[:, 0], every[:, PLACE])]
         stray = (of < 0) | (numbers[of + 1] != every[:, TRIAL])
         for place, trial, completes in every[stray][:, (PLACE, TRIAL, COMPLETES)].tolist():

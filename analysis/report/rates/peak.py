@@ -76,6 +76,7 @@ def _highest(trials: Numbers, done: NDArray[np.float64]) -> NDArray[np.float64]:
 def _around(work: WorkColumns) -> tuple[Exact, Exact]:
     """Operations of each trial before and after each of its epochs, in order of their numbers."""
     places = work.epochs[:, 0]
+    # Rows are in the order of trials, so the first row with a trial's place is its first epoch.
     begins = np.searchsorted(places, places)
     sums = [cumulative(work.epochs[:, column]) for column in (3, 4)]
     rows = np.arange(len(places))

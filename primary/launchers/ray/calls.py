@@ -85,6 +85,8 @@ class Callee:
                 stdout=subprocess.PIPE,
                 stderr=None if log is None else stack.enter_context(open_log(log)),
                 env={**os.environ, **SAFE_PATH},
+                # Ctrl-C reaches every process of a terminal, and must not end the driver before its
+                # replicas.
                 start_new_session=True,
             )
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
