@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from io import BytesIO
 from typing import Any
 
@@ -36,7 +37,9 @@ def as_rgb_jpeg(data: bytes) -> bytes:
 
 def kind_of(data: bytes) -> str:
     """Describe an image that `as_rgb_jpeg` re-encodes, with its losses: "PNG, 16 bits"."""
-    image = Image.open(BytesIO(data), formats=FORMATS)
+    with warnings.catch_warnings():  # of damaged metadata, as when it is decoded
+        warnings.simplefilter("ignore")
+        image = Image.open(BytesIO(data), formats=FORMATS)
     words = [image.format or ""]
     if image.format == "JPEG":
         components = jpeg_components(data)

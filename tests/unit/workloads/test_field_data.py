@@ -149,6 +149,9 @@ def test_damaged_metadata_of_an_image_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert decode_image(stream.getvalue(), "JPEG").size == (24, 32)
+        inks = saved(np.zeros((8, 8, 4), np.uint8), "JPEG", "CMYK")
+        damaged = inks[:2] + b"\xff\xe1\0\x14Exif\0\0II*\0\x08\0\0\0\xff\xff\1\2" + inks[2:]
+        assert kind_of(damaged) == "JPEG, CMYK"
 
 
 OTHERS = {
