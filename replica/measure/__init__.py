@@ -1,1 +1,1 @@
-"""What a device can do, where the time of a step goes, and what a network needs."""
+"""Measurements of devices, of the time of a step, and of a network's operations."""

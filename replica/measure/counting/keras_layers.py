@@ -24,11 +24,11 @@ class Call:
 
 
 CountedPart = tuple[str, LayerFacts]
-"""A kind of layer of `aiperf.network.operations`, and the facts that its rule looks at."""
+"""Kind of a layer in `aiperf.network.operations`, and the facts that its rule looks at."""
 
 Reader = Callable[[Call], list[CountedPart]]
 READERS: dict[type, Reader] = {}
-"""Readers of Keras layers.
+"""Readers by the class of a Keras layer.
 
 A layer has one part, or several if an activation or a second convolution is fused in.
 """

@@ -36,13 +36,13 @@ class _Tensor(NamedTuple):
     """The facts of a tensor of the model, at one use of the layer that gives it."""
 
     shape: Shape
-    """Without the batch."""
+    """Shape without the batch."""
     only_images: bool
-    """Only layers that count zero lie between the network's input and it."""
+    """True if only layers that count zero lie between the network's input and the tensor."""
     trained: bool = False
-    """A layer that trains lies before it, so that gradients pass through it."""
+    """True if a layer that trains lies before it, so that gradients pass through it."""
     frozen: bool = False
-    """A layer with weights that do not train lies before it."""
+    """True if a layer with weights that do not train lies before it."""
 
 
 @dataclass
@@ -55,14 +55,14 @@ class _Walk:
     layers: list[LayerCount] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     tensors: dict[int, _Tensor] = field(default_factory=dict)
-    """By tensor; a nested model's tensors have the facts of its latest call."""
+    """Facts by tensor; a nested model's tensors have those of its latest call."""
     weighed: set[int] = field(default_factory=set)
-    """Layers whose parameters are counted: a layer that is used twice has its weights once."""
+    """Ids of layers whose parameters are counted: a layer that is used twice has them once."""
 
 
 @dataclass(frozen=True)
 class _Use:
-    """One call of a layer: its name, what it is, and what it reads."""
+    """One call of a layer: its name, its parts, and its inputs."""
 
     layer: Any
     name: str
@@ -87,7 +87,7 @@ def count_model(model: Any, rule_set: RuleSet = AIPERF_1) -> NetworkCount:
 
 
 def graph_of(model: Any) -> Any:
-    """The functional model that a model is, or that it holds.
+    """Find the functional model that a model is, or that it holds.
 
     Raises UsageError for a model without one: a subclassed model, or an unbuilt sequential one.
     """
@@ -101,7 +101,7 @@ def graph_of(model: Any) -> Any:
 
 
 def _calls(model: Any) -> Iterator[Any]:
-    """Every use of a layer in topological order, from internals of Keras's `Function`."""
+    """Yield every use of a layer in topological order, from internals of Keras's `Function`."""
     graph = graph_of(model)
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         yield from graph._nodes_by_depth[depth]
@@ -141,7 +141,7 @@ def _enter(inner: Any, node: Any, walk: _Walk, prefix: str) -> None:
 
 
 def _output_shapes(node: Any, walk: _Walk) -> list[Shape]:
-    """Shapes of a call's outputs.
+    """Find the shapes of a call's outputs.
 
     A nested model was built for inputs of its own, which may be of any size: its layers are asked
     again, for the tensors of this call.
@@ -160,7 +160,7 @@ def _output_shapes(node: Any, walk: _Walk) -> list[Shape]:
 
 
 def _parts(layer: Any, call: Call, name: str, walk: _Walk) -> tuple[list[CountedPart], bool]:
-    """What a call counts, nothing if the rules do not cover it; and whether its weights train."""
+    """The counted parts of a call, none if the rules do not cover it; True if its weights train."""
     kind = type(layer).__name__
     reader = READERS.get(type(layer))
     if reader is None:

@@ -23,14 +23,14 @@ XLA_TIMEOUT_S = 900
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Operations of one image by source; None if a source does not count them."""
+    """The operations of one image as a source counts them; None if it does not."""
 
     source: str
     forward: float
     training: float | None
 
     def differences(self, analytical: Operations) -> tuple[float, float | None]:
-        """Relative differences to the analytical count, of forward and of forward + backward."""
+        """The relative differences to the analytical count, of forward and forward + backward."""
         training = None if self.training is None else self.training / analytical.total - 1
         return self.forward / analytical.forward - 1, training
 
@@ -48,7 +48,7 @@ def verify(path: Path, model: Any, rule_set: RuleSet = AIPERF_1) -> list[Verific
 
 
 def tensorflow_forward(model: Any) -> float:
-    """Floating-point operations of a forward pass of one image, by TensorFlow's profiler.
+    """Count the floating-point operations of one image's forward pass by TensorFlow's profiler.
 
     The model may have any structure of inputs and outputs. Raises AiperfError if it cannot be
     traced.
@@ -72,7 +72,7 @@ def tensorflow_forward(model: Any) -> float:
 
 
 def xla(path: Path, lowered: bool = False) -> Verification:
-    """XLA's cost analysis of forward pass and training step: compiled, or only lowered.
+    """Ask XLA's cost analysis of forward pass and training step: compiled, or only lowered.
 
     Raises EnvironmentNotReadyError.
     """

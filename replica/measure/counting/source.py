@@ -1,4 +1,4 @@
-"""Networks that `aiperf ops` counts: by name, from a file, or of a trial of a run."""
+"""The networks that `aiperf ops` counts: by name, from a file, or of a trial of a run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OTHER_MODELS = frozenset(
      "weights (safetensors)", "the index of a TensorFlow checkpoint", "a GGUF model", "a pickle of Python",
      "a ZIP archive of a TensorFlow SavedModel"}
 )  # fmt: skip
-"""Files that hold a network or its weights in a format that is not read."""
+"""Kinds of files that hold a network or its weights in a format that is not read."""
 
 OTHER_SUFFIXES = frozenset({".h5", ".hdf5", ".onnx", ".pb", ".pt", ".pth", ".tflite", ".ckpt", ".safetensors"})
 
@@ -52,7 +52,7 @@ FOLDERS = {
     "architecture.json": ("the folder of a model", "name the file {path}/architecture.json"),
     "dataset.json": ("a data set", WANTED),
 }
-"""Files by which folders that are no runs are known, what they are, and what to do."""
+"""Folders that are not runs, by a file in them: their kind in words, and the way out."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class CountSource:
 
     @contextmanager
     def file(self) -> Iterator[Path]:
-        """The network as a file."""
+        """Run a block with the network as a file."""
         if self.path is not None:
             yield self.path
             return
@@ -95,7 +95,7 @@ class CountSource:
 
 
 def named_source(name: str, image_size: int, classes: int) -> CountSource:
-    """A network by its name; those of the scientific workloads have sizes of their own.
+    """Find a network by its name; those of the scientific workloads have sizes of their own.
 
     Raises ArchitectureError.
     """
@@ -108,7 +108,7 @@ def named_source(name: str, image_size: int, classes: int) -> CountSource:
 
 
 def file_source(path: Path, trial: int | None) -> CountSource:
-    """A file, or a trial of a run directory. Raises UsageError or ArchitectureError."""
+    """Open a file, or a trial of a run directory. Raises UsageError or ArchitectureError."""
     if not path.exists():
         raise UsageError(f"{path} does not exist; {WANTED}")
     if path.is_dir():
@@ -155,7 +155,7 @@ def _trial_source(path: Path, trial: int | None) -> CountSource:
 
 
 def _load_tensorflow() -> None:
-    """Keras on TensorFlow. Raises EnvironmentNotReadyError."""
+    """Import TensorFlow, on which Keras is to compute. Raises EnvironmentNotReadyError."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if importlib.util.find_spec("tensorflow") is None:
         raise EnvironmentNotReadyError(

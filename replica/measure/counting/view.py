@@ -19,7 +19,7 @@ from aiperf.untrusted.text import for_cell
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Numbers of images to multiply the count by, None if not asked for; the rules of the count."""
+    """The numbers of images that multiply the count (None: not asked for), and its rules."""
 
     batch: int | None = None
     images: int | None = None
@@ -29,7 +29,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Operations of one image as another tool counts them, with relative differences to ours."""
+    """The operations of one image by another tool, with relative differences to AIPerf's count."""
 
     source: str
     forward: float
@@ -39,7 +39,7 @@ class Comparison:
 
 
 def ratio(operations: Operations) -> float:
-    """Backward over forward operations; 0 if nothing runs forward."""
+    """The ratio of backward to forward operations; 0 without any."""
     return operations.backward / operations.forward if operations.forward else 0.0
 
 

@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def measure(path: Path, lowered: bool = False) -> dict[str, float]:
-    """`forward` and `training` operations of one image, as XLA counts its programs."""
+    """Count the `forward` and `training` operations of one image, as XLA counts its programs."""
     import jax  # noqa: PLC0415
 
     keras = import_lean("keras")

@@ -62,7 +62,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _known(what: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The known names of a list; others are complained about. Raises UsageError if none is left."""
+    """Pick the known names of a list, and complain about others. Raises UsageError without any."""
     names = [name for name in text.split(",") if name]
     for name in names:
         if name not in known:
@@ -74,7 +74,7 @@ def _known(what: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _stacks(text: str) -> tuple[str, ...]:
-    """Stacks that can be used here; the reasons of others are printed if they were asked for.
+    """Find the stacks that can be used here; print the reasons against others that were asked for.
 
     Raises EnvironmentNotReadyError if there is none.
     """
@@ -103,7 +103,7 @@ def _measured(
 
 
 def _apart(arguments: argparse.Namespace, stack: str) -> list[dict[str, Any]]:
-    """The results of one of several stacks.
+    """Measure one of several stacks; give its results.
 
     A process of its own: threads of one framework would compete with those of the next.
     """

@@ -11,12 +11,12 @@ import numpy as np
 from replica.measure.micro.stacks.contract import Kernel
 
 NOISY = 0.10
-"""Spread of the blocks from which on a result is marked."""
+"""Spread of the blocks above which a result is marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Calls and seconds of a measurement."""
+    """The plan of a measurement: its calls and seconds."""
 
     warm_calls: int = 3
     warm_s: float = 0.5
@@ -26,7 +26,7 @@ class Plan:
 
 FEWEST_BLOCKS = 3
 LONG_CALL_S = 1.0
-"""Longer calls need no further warm-up, and have as many fewer blocks, but at least three."""
+"""Seconds above which a call needs no further warm-up, and has fewer blocks the longer it is."""
 
 FULL = Plan()
 QUICK = Plan(warm_s=0.05, blocks=5, block_s=0.05)
@@ -34,7 +34,7 @@ QUICK = Plan(warm_s=0.05, blocks=5, block_s=0.05)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of a call."""
+    """The timing of a call, in seconds."""
 
     median: float
     fastest: float
@@ -63,7 +63,8 @@ def measure(kernel: Kernel, copies: int, plan: Plan, seconds: Callable[[], float
     several = max(1, ceil(plan.block_s / max(share, 1e-9)))
     fewer = max(FEWEST_BLOCKS, int(plan.blocks * LONG_CALL_S / max(share, LONG_CALL_S)))
     every = range(min(plan.blocks, fewer))
-    # Each block goes on after the one before: a few long calls would use the first copies alone.
+    # Each block continues with the copies after the one before: a few long calls would otherwise
+    # use the first copies alone, which a cache may then hold.
     first = (calls + number * several for number in every)
     blocks = np.array([_block(kernel, range(n, n + several), copies, seconds) / several for n in first])
     median = float(np.median(blocks))

@@ -9,13 +9,13 @@ from pathlib import Path
 from aiperf.cli.packages import OWN, is_checkout
 
 VARIABLE = "AIPERF_NATIVE"
-"""Names the library on oneDNN if it lies elsewhere; the one on cuDNN lies beside it."""
+"""Variable that names the library on oneDNN, if it lies elsewhere; that on cuDNN is next to it."""
 
 CUDNN = "libaiperf_micro_cudnn.so"
 
 
 def library() -> Path:
-    """The shared library on oneDNN, built or not: named by VARIABLE, or of these sources."""
+    """The path of the library on oneDNN, built or not: named by VARIABLE, or of these sources."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else OWN / "build" / "native" / "libaiperf_micro.so"
 
@@ -35,7 +35,7 @@ def why_no_library() -> str:
 
 
 def open_library() -> tuple[ctypes.CDLL, bool]:
-    """The library on cuDNN and True, if it is built and CUDA sees a device; else the one on oneDNN.
+    """Open the library on cuDNN if it is built and CUDA sees a device; True then. Else oneDNN's.
 
     Raises OSError if that one cannot be loaded.
     """

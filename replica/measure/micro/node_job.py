@@ -26,13 +26,13 @@ from aiperf.run_directory.paths import RunPaths, measured_file
 log = logging.getLogger(__name__)
 
 UNFINISHED = "the suite did not end"
-"""The problem of a node whose replica died while it measured."""
+"""Problem of a node whose replica died while it measured."""
 
 END_GRACE_S = 2.0
 MOST_PROBLEMS, LONGEST_PROBLEM = 200, 1000
 
 COMPLAINT = "aiperf: "
-"""Begins each line of standard error that the suite itself has written."""
+"""Prefix of each line of standard error that the suite itself has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class NodeJob:
 
 
 def _complaints(errors: str) -> tuple[str, ...]:
-    """The suite's own lines; the log has all that frameworks write."""
+    """Pick the suite's own lines; all lines, frameworks' included, go to the log."""
     for line in errors.splitlines():
         log.info("micro: %s", line)
     own = (line.removeprefix(COMPLAINT) for line in errors.splitlines() if line.startswith(COMPLAINT))

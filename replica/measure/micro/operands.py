@@ -21,11 +21,11 @@ SPARSE_SIDE = 64
 
 
 class DegenerateOperandsError(AiperfError):
-    """Operands that a library could save the work on, such as weights that are all zero."""
+    """Operands with which a library could save work, such as weights that are all zero."""
 
 
 def make_operands(work: Work, generator: np.random.Generator) -> Operands:
-    """New arrays for one call, as float32, each in memory of its own.
+    """Make new arrays for one call, as float32, each in memory of its own.
 
     Weights follow He et al. 2015, section 2.2: normal with variance 2 / inputs of an output.
     """
@@ -46,7 +46,7 @@ def make_operands(work: Work, generator: np.random.Generator) -> Operands:
 
 
 def data(kind: str, shape: Shape, generator: np.random.Generator) -> Array:
-    """A batch of inputs: noise around smooth fields, sparse energies, or lognormal counts.
+    """Draw a batch of inputs: noise around smooth fields, sparse energies, or lognormal counts.
 
     Occupancy of sparse images falls with their area, since a jet has as many particles at any
     resolution.
@@ -66,14 +66,14 @@ def data(kind: str, shape: Shape, generator: np.random.Generator) -> Array:
 
 
 PERIOD = 1_048_573
-"""A prime: no two rows or planes of an array begin at the same place of it."""
+"""Number of drawn values that repeat: a prime, so that rows or planes begin at different ones."""
 
 LEVELS = 1000
-"""Different values of an array without ties."""
+"""Number of different values of an array without ties."""
 
 
 def without_ties(array: Array, seed: int) -> Array:
-    """Elements in [0, 1) of an array's shape: in windows of up to 5 along each axis all differ.
+    """Make elements in [0, 1) that all differ in windows of up to 5 along each axis.
 
     They differ by a thousandth at least: TensorFlow's gradient of max-pooling over volumes takes
     close elements for equal.
@@ -86,7 +86,7 @@ def without_ties(array: Array, seed: int) -> Array:
 
 
 def occupancy(array: Array) -> float:
-    """Share of elements that are not zero."""
+    """The share of elements that are not zero."""
     return float(np.count_nonzero(array)) / array.size
 
 
@@ -102,7 +102,7 @@ def _normal(generator: np.random.Generator, shape: Shape, spread: float) -> Arra
 
 
 def _repeated(shape: Shape, draw: Callable[[int], Array]) -> Array:
-    """Numbers that are drawn, over and over again if there are more than `PERIOD`.
+    """Draw numbers, and repeat them if there are more than `PERIOD`.
 
     Drawing a billion numbers takes longer than all calls that use them.
     """

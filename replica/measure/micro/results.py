@@ -1,4 +1,4 @@
-"""Results of the micro suite, and their relation to the ceilings of the device."""
+"""The results of the micro suite, and their relation to the ceilings of the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.micro.work import Work
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One pass of one case as measured."""
+    """The measurement of one pass of one case."""
 
     stack: str
     precision: str
@@ -37,12 +37,12 @@ class Result:
 
     @property
     def ops_per_s(self) -> float:
-        """Operations per second, counted and not executed ones."""
+        """The counted operations per second, which need not be executed ones."""
         return self.work.operations / self.seconds
 
     @property
     def bytes(self) -> int:
-        """Bytes of all operands and the result."""
+        """The bytes of all operands and the result."""
         return self.work.bytes(ITEM_SIZES[self.precision])
 
     @property
@@ -69,7 +69,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Measured peaks of the device (Williams et al. 2009, the roofline model)."""
+    """The measured peaks of the device (Williams et al. 2009, the roofline model)."""
 
     results: tuple[Result, ...]
     ops_per_s: float | None
@@ -78,7 +78,7 @@ class Ceilings:
 
     @classmethod
     def of(cls, products: list[Result], streamed: list[Result], empty: list[Result]) -> Ceilings:
-        """From the best matrix product, the triad, and a call on one element."""
+        """Make ceilings of the best matrix product, the triad, and a call on one element."""
         return cls(
             (*products, *streamed),
             products[0].ops_per_s if products else None,

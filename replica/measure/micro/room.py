@@ -1,4 +1,4 @@
-"""Sizes of the micro suite that follow from the memory and the caches of this machine."""
+"""The sizes of the micro suite that follow from the memory and the caches of this machine."""
 
 from __future__ import annotations
 
@@ -11,40 +11,44 @@ from workloads.micro.suite import group
 from workloads.micro.work import Work, triad
 
 LEAST_CACHE, CACHE_OF_CPU = 32 << 20, 4 << 20
-"""Bytes of the last-level caches if the kernel does not say: at least, and of each CPU. Server
-processors have less; too large a guess costs memory, too small a one would measure the cache.
+"""Bytes of the last-level caches if the kernel does not report them: the least, and of each CPU.
+
+Server processors have less. Too large a guess costs memory; too small a one would measure the
+cache.
 """
 
 MOST_COPIES = 512
 
 NUMPY_BYTES = 4
-"""Of an element on this side of the device."""
+"""Bytes of an element in the host's memory."""
 
 VECTORS, VECTOR_CACHES = 3, 4
-"""Of the triad: b, c and a, each four times the last-level caches (McCalpin 1995, STREAM)."""
+"""Number of the triad's vectors, b, c and a, and the size of each in last-level caches (McCalpin
+1995, STREAM)."""
 
 HELD_VECTORS = 7
-"""Of a block while it is brought to the device (`Streamed.peak`)."""
+"""Number of vectors of a block that are held on its way to the device (`Streamed.peak`)."""
 
 BLOCKS = 4
-"""Parts of the vectors if they do not fit as a whole: TensorFlow is slower on smaller ones."""
+"""Number of parts of the vectors if they do not fit as a whole: TensorFlow is slower on smaller
+ones."""
 
 ENOUGH_CACHES = 10
-"""A cache that keeps what it can of a stream keeps one byte of this many: a tenth too fast."""
+"""Size of a stream, in caches, from which on a cache can keep no more than a tenth of it."""
 
 
 def usable_memory(host: Host) -> int:
-    """Bytes that a measurement may take: a quarter of what is available."""
+    """The bytes that a measurement may take: a quarter of those that are available."""
     return host.memory().available // 4
 
 
 def last_level_cache(host: Host) -> int:
-    """Bytes of all last-level caches that the CPUs of this process have, or a guess."""
+    """The bytes of all last-level caches of this process's CPUs, or a guess."""
     return host.last_level_cache() or max(LEAST_CACHE, CACHE_OF_CPU * host.usable_cpus())
 
 
 def device_of(stack: str) -> tuple[str, int | None]:
-    """The model of what a stack computes on, by its own name of it, and the CPUs if it is those."""
+    """The model of a stack's device, from the stack's name of it, and the number of its CPUs."""
     if "cpu" in stack.lower():
         return this_host().cpu_model(), this_host().usable_cpus()
     found = find_accelerators()
@@ -56,7 +60,7 @@ class Streamed:
     """The memory that the triad streams through: blocks that are used in turn."""
 
     elements: int
-    """Of one vector of a block."""
+    """Number of elements of one vector of a block."""
     blocks: int
     item_size: int
     cache: int
@@ -69,12 +73,12 @@ class Streamed:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all vectors of all blocks."""
+        """The bytes of all vectors of all blocks."""
         return VECTORS * self.elements * self.blocks * self.item_size
 
     @property
     def peak(self) -> int:
-        """Bytes that are taken at most: beside the vectors, one block is on its way to the device.
+        """The largest number of bytes: in addition to the vectors, one block is on its way there.
 
         The frameworks hold up to 6.6 further vectors of it meanwhile, as measured.
         """
@@ -82,7 +86,7 @@ class Streamed:
 
     @property
     def remark(self) -> str:
-        """What the bandwidth is, if the vectors are not far larger than the caches; else empty."""
+        """A remark on the bandwidth if vectors are not far larger than the caches; else empty."""
         if self.bytes >= ENOUGH_CACHES * self.cache:
             return ""
         share = min(1.0, self.cache / self.bytes)
@@ -96,7 +100,7 @@ class Streamed:
 def streamed(item_size: int, cache: int, memory: int) -> Streamed:
     """The triad's vectors for elements of that size, in `memory` bytes at most.
 
-    As a whole if they fit, else in blocks, which need less: only one of them is held twice. The
+    They are whole if they fit, else in blocks, which need less: only one of them is held twice. The
     blocks are as large together as the vectors would be, or as memory allows.
     """
     wanted = -(-VECTOR_CACHES * cache // item_size)
@@ -108,7 +112,7 @@ def streamed(item_size: int, cache: int, memory: int) -> Streamed:
 
 
 def copies_of(work: Work, item_size: int) -> int:
-    """Copies of the operands to rotate over.
+    """The number of copies of the operands to rotate over.
 
     Pooling and fully connected layers get twice the last-level cache, up to `MOST_COPIES`, so that
     no operand is in the cache because it was just used; one copy of a large layer exceeds it by

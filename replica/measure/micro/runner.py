@@ -1,4 +1,4 @@
-"""The micro suite on one stack: check against the reference, choose the batch, measure."""
+"""The micro suite on one stack: its reference results, the choice of a batch, measurements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Wide = NDArray[np.float64]
 
 
 def reference(work: Work, operands: tuple[NDArray[Any], ...]) -> Wide:
-    """The result of a pass from the operands of `Work.operand_shapes`."""
+    """Compute the result of a pass from the operands of `Work.operand_shapes`."""
     wide = tuple(np.asarray(array, np.float64) for array in operands)
     case = work.case
     if case.operator == "triad":
@@ -48,7 +48,7 @@ def _dense(work: Work, first: Wide, second: Wide) -> Wide:
 
 
 def _positions(case: Case) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """Each position of the kernel, and the elements that it meets in all outputs."""
+    """List the positions of the kernel, with the elements that each meets in all outputs."""
     found = []
     for at in product(*map(range, case.kernel)):
         ends = (place + (size - 1) * step + 1 for place, size, step in zip(at, case.outputs, case.stride, strict=True))
@@ -103,29 +103,30 @@ def _pooling_gradient(work: Work, operands: tuple[Wide, ...]) -> Wide:
 
 
 def relative_error(found: NDArray[Any], wanted: Wide) -> float:
-    """Largest difference over the largest element of the reference."""
+    """The largest difference, divided by the largest element of the reference."""
     largest = float(np.abs(wanted).max()) or 1.0
     return float(np.abs(np.asarray(found, np.float64) - wanted).max()) / largest
 
 
 BATCHES = (1, 8, 64)
 SIZES = (1024, 2048, 4096, 8192)
-"""Of square matrices for the ceiling of computing."""
+"""Sides of the square matrices for the ceiling of computing."""
 
 MOST_OPERATIONS, MOST_ELEMENTS = 2e10, 1 << 26
-"""Of one call with a batch above 1: larger ones are slower to measure, and no faster."""
+"""Most operations and elements of a call with a batch above 1: larger ones take longer to measure
+and reach no higher rate."""
 
 CHECKED_OPERATIONS, CHECKED_ELEMENTS = 5e8, 1 << 22
-"""Limits of a cut-out that is checked against the reference."""
+"""Most operations and elements of a cut-out that is checked against the reference."""
 
 LONGEST_CALL_S = 1.0
-"""Of a matrix product, or of a batch above 1: larger ones are not tried."""
+"""Longest call of a matrix product, or of a batch above 1, in seconds: no larger one is tried."""
 
 SLOWEST_CALL_S = 5.0
-"""A pass whose smallest batch takes longer is left out: measuring it takes several calls."""
+"""Longest call of a pass's smallest batch in seconds: a measurement takes several calls."""
 
 HOPELESS_CALL_S = 60.0
-"""A call that would take longer, by a part of it, is not even tried once."""
+"""Seconds above which a call, as estimated from a part of it, is not tried even once."""
 
 
 class WrongResultError(AiperfError):
@@ -133,12 +134,12 @@ class WrongResultError(AiperfError):
 
 
 class TooSlowError(AiperfError):
-    """A pass of which one call takes longer than `SLOWEST_CALL_S`."""
+    """A pass whose call takes longer than `SLOWEST_CALL_S`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A pass that computes as the reference does."""
+    """The check of a pass that agrees with the reference."""
 
     error: float
     call_s: float
@@ -158,7 +159,7 @@ class Runner:
     batches: tuple[int, ...] = BATCHES
     seed: int = 1
     _unsupported: dict[str, Counter[str]] = field(default_factory=dict)
-    """What the stack cannot, by the reason: how often for each operator, but for the first pass."""
+    """Passes that the stack cannot do, by reason: their number by operator, without the first."""
 
     @property
     def quick(self) -> bool:
@@ -166,7 +167,7 @@ class Runner:
         return self.plan == QUICK
 
     def run(self, cases: tuple[Case, ...]) -> Iterator[Result]:
-        """The ceilings, then every pass of every case; a pass that fails is complained about."""
+        """Yield the ceilings, then every pass of every case; complain about a pass that fails."""
         device, cpus = device_of(self.stack.device())
         for result in self._results(cases):
             yield replace(result, device=device, cpus=cpus)
@@ -176,7 +177,7 @@ class Runner:
                 self.complain(f"{reason}: {further.total()} further passes are left out ({each})")
 
     def _leave_out(self, case: Case, direction: Direction, problem: AiperfError) -> None:
-        """Complain, but once only of what the stack cannot at all, such as a precision."""
+        """Complain; only once about what the stack can never do, such as a precision."""
         if isinstance(problem, UnsupportedError) and not isinstance(problem, TooLargeError):
             if (further := self._unsupported.get(str(problem))) is not None:
                 further[case.operator] += 1
@@ -231,7 +232,7 @@ class Runner:
         return ceilings.applied(result)
 
     def _works(self, case: Case, direction: Direction) -> list[Work]:
-        """Batches that memory allows, up to a size. Raises UnsupportedError if there is none."""
+        """List the batches that memory allows, up to a size. Raises UnsupportedError for none."""
         works = [Work(case, direction, batch) for batch in self.batches]
         found = [works[0]]
         copies_of(works[0], ITEM_SIZES[self.precision])
@@ -245,13 +246,13 @@ class Runner:
         return found
 
     def _probe(self, work: Work) -> float:
-        """Seconds of one image after one call."""
+        """Measure the seconds of one image, after one call."""
         kernel = self._kernel(work, self._drawn(work, 1))
         once = Plan(warm_calls=1, warm_s=0.0, blocks=2, block_s=0.0)
         return measure(kernel, 1, once, self.seconds).fastest / work.batch
 
     def _time(self, work: Work, copies: int | None = None) -> tuple[Timing, float]:
-        """The timing of calls that rotate over copies of the operands, and their occupancy."""
+        """Time calls that rotate over copies of the operands; give their occupancy, too."""
         number = copies or copies_of(work, ITEM_SIZES[self.precision])
         occupied: list[float] = []
 
@@ -298,7 +299,7 @@ class Runner:
         return Checked(error, call_s)
 
     def _whole_call(self, work: Work, part: Work, part_s: float) -> float:
-        """Seconds of a whole call, by those of a part.
+        """Estimate the seconds of a whole call from those of a part.
 
         A slow one is tried once, since parts may reach a lower rate, unless it is hopeless.
         """
@@ -308,7 +309,7 @@ class Runner:
         return self._call_once(self._kernel(work, self._drawn(work, 1)))
 
     def _call_once(self, kernel: Kernel) -> float:
-        """Seconds of a call on the first copy, once everything before it has ended."""
+        """Measure the seconds of a call on the first copy, after all before it has ended."""
         kernel.synchronise()
         began = self.seconds()
         kernel.call(0)
@@ -317,7 +318,7 @@ class Runner:
 
 
 def cut_out(work: Work) -> Work:
-    """The same pass of one image, or of the largest part of it that the reference can check."""
+    """Cut out one image of a pass, or the largest part of it that the reference can check."""
     case = replace(work.case)
     small = Work(case, work.direction, 1 if case.operator != "gemm" else min(work.batch, 256))
     while small.operations > CHECKED_OPERATIONS or small.elements > CHECKED_ELEMENTS:

@@ -1,4 +1,4 @@
-"""Output of `aiperf micro`: a table and CSV."""
+"""The output of `aiperf micro`: a table and CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def as_csv(rows: list[Row]) -> str:
-    """One line a result."""
+    """Format the results as CSV, one a line."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = list(rows[0])

@@ -32,9 +32,9 @@ SOURCES: Registry[type[DataSource]] = Registry(
 
 
 def choose_source(request: TrainRequest, dataset: Dataset | ScienceSet, pipeline: str = "tensorflow") -> str:
-    """The name of the source: synthetic if asked for, else by data set and format of its files.
+    """Choose the source by name: synthetic if asked for, else by data set and format of its files.
 
-    `pipeline` is what decodes the files, the framework's. Raises DatasetError if the directory is
+    `pipeline` is the framework's, which decodes the files. Raises DatasetError if the directory is
     missing or has no description.
     """
     if isinstance(dataset, ScienceSet):

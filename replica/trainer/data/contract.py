@@ -13,30 +13,30 @@ from typing import Any, Protocol, Self
 from aiperf.wire.messages import TrainRequest
 
 Batches = Iterator[tuple[Any, Any]]
-"""Pairs of inputs and targets, float32: images (N, H, W, 3), normalised, and labels (N, classes).
+"""Iterator of pairs of inputs and targets, float32: normalised images (N, H, W, 3), and labels.
 
-Labels are one-hot. Scientific data have the shapes that their sources state. The last batch may be
-smaller; no image is dropped and none is repeated."""
+Labels are one-hot, (N, classes). Scientific data have the shapes that their sources state. The last
+batch may be smaller; no image is dropped and none is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankShare:
-    """The part of an epoch that one rank takes: of a hybrid training, one rank of one group."""
+    """The part of an epoch that one rank takes; in a hybrid training, one rank of one group."""
 
     rank: int = 0
-    """In its group."""
+    """Number of the rank in its group."""
     ranks: int = 1
     group: int = 0
     groups: int = 1
 
     @property
     def number(self) -> int:
-        """Of this rank among those of all groups."""
+        """Number of this rank among those of all groups."""
         return self.group * self.ranks + self.rank
 
     @property
     def all_ranks(self) -> int:
-        """Ranks of all groups."""
+        """Number of ranks of all groups."""
         return self.groups * self.ranks
 
     @property
@@ -45,7 +45,7 @@ class RankShare:
         return RankShare(self.rank, self.ranks)
 
     def of_group(self, images: int) -> range:
-        """The group's part of this many images: image i is for group i mod G."""
+        """The group's part of this many images: image i goes to group i mod G."""
         return range(self.group, images, self.groups)
 
     def of(self, images: int) -> range:
@@ -56,7 +56,7 @@ class RankShare:
         return self._cut(self.of_group(images))
 
     def contiguous(self, images: int) -> range:
-        """As many images as `of` gives, one behind the other: for files that are read in order."""
+        """As many images as `of` gives, in a row: for files that are read in order."""
         before = self.group * (images // self.groups) + min(self.group, images % self.groups)
         return self._cut(range(before, before + len(self.of_group(images))))
 
@@ -81,13 +81,13 @@ class DataSource(Protocol):
 
     @property
     def dataset(self) -> Any:
-        """A `Dataset` of images, or a `ScienceSet`.
+        """The data set: a `Dataset` of images, or a `ScienceSet`.
 
         The batches of all ranks hold exactly this many images.
         """
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """The rank's training images once, in an order that depends on seed and epoch."""
+        """Yield the rank's training images once, in an order that depends on seed and epoch."""
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's validation images once, in a fixed order."""
+        """Yield the rank's validation images once, in a fixed order."""

@@ -21,29 +21,29 @@ from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches, RankShare
 
 SPLIT = Path(__file__).with_name("digits_split.json")
-"""The numbers of the images that are trained, and of those that are evaluated, in their order.
+"""File of the numbers of the images that are trained, and of those that are evaluated, in order.
 
 The split is part of the data set: the same for every run. It is that of scikit-learn's
 `train_test_split`, stratified, with the seed 0.
 """
 
 SIDE = 8
-"""Pixels of a side."""
+"""Number of pixels of a side."""
 
 Split = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class Digits(NamedTuple):
-    """The digits as they are."""
+    """The digits as scikit-learn's file has them."""
 
     images: NDArray[np.float64]
     """Grey values of 0 to 16 (1797, 8, 8)."""
     classes: NDArray[np.int64]
-    """The digit of each image (1797)."""
+    """Digit of each image (1797)."""
 
 
 class DigitsSource:
-    """Digits resized, grey to RGB, normalised by mean and deviation of the training images."""
+    """The digits resized, grey to RGB, normalised by mean and deviation of the training images."""
 
     def __init__(self) -> None:
         self.train, self.validation = _load()
@@ -59,12 +59,12 @@ class DigitsSource:
         return DIGITS
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """The rank's part of every global batch; the order is shuffled over the whole set."""
+        """Yield the rank's part of every global batch; the order is shuffled over the whole set."""
         order = np.random.default_rng((seed, epoch)).permutation(len(self.train[0]))
         return _batches(self.train, order[share.group :: share.groups], batch_size, share.in_group)
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's validation images once, in a fixed order."""
+        """Yield the rank's validation images once, in a fixed order."""
         return _batches(self.validation, np.arange(len(self.validation[0])), batch_size, share)
 
 
@@ -76,10 +76,10 @@ def bilinear(old: int, new: int) -> NDArray[np.float64]:
 
 
 def fingerprint() -> str | None:
-    """The fingerprint of the digits as installed (`aiperf.config.fingerprints`).
+    """Compute the fingerprint of the installed digits (`aiperf.config.fingerprints`).
 
     An image's encoded bytes are its 8 x 8 grey values of 0 to 16, a byte each, row by row. Its
-    label is the digit plus 1. None if the values are others.
+    label is the digit plus 1. None if the values are not such bytes.
     """
     digits = read_digits()
     images, labels = digits.images.astype(np.uint8), digits.classes + 1
@@ -94,7 +94,7 @@ def fingerprint() -> str | None:
 
 @cache
 def read_digits() -> Digits:
-    """The digits, from the file that scikit-learn brings along."""
+    """Read the digits from the file that scikit-learn brings along."""
     package = find_spec("sklearn")
     file = Path(package.origin).parent / "datasets/data/digits.csv.gz" if package and package.origin else None
     if file is None or not file.exists():  # another version may have it elsewhere
@@ -108,7 +108,7 @@ def read_digits() -> Digits:
 
 @cache
 def split() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The images that are trained, and those that are evaluated."""
+    """Read the numbers of the images that are trained, and of those that are evaluated."""
     parts = json.loads(SPLIT.read_text())
     return np.array(parts["train"]), np.array(parts["validation"])
 

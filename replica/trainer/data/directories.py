@@ -1,4 +1,4 @@
-"""What a directory of images holds for each rank, whichever pipeline reads it."""
+"""Directories of images, and each rank's part of them, for any pipeline that reads them."""
 
 from __future__ import annotations
 

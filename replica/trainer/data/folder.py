@@ -14,20 +14,20 @@ from replica.trainer.data.images import checked, train_dataset, validation_datas
 
 
 class FolderSource(ImageFiles):
-    """Gives each rank its part of a random order of all files.
+    """The source that gives each rank its part of a random order of all files.
 
     On NFS, small files cost more than TFRecords.
     """
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """The rank's images once, shuffled over the whole set."""
+        """Yield the rank's images once, shuffled over the whole set."""
         examples = self._examples(self._train_rows(seed, epoch, share))
         seeds = (seed, epoch * share.all_ranks + share.number)
         batches = train_dataset(examples, self.dataset, self._request, seeds)
         return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's validation images once, in the order of the index."""
+        """Yield the rank's validation images once, in the order of the index."""
         examples = self._examples(self._validation_rows(share))
         return checked(validation_dataset(examples, self.dataset, self._request), self._folder, "validation")
 

@@ -61,7 +61,8 @@ def validation_image(encoded: Any, side: int) -> Any:
 def normalised(image: Any) -> Any:
     """Scale to mean 0 and standard deviation 1 by channel: (S, S, 3) float32.
 
-    Done by rows: operations that repeat three numbers along the innermost axis are not vectorised.
+    It works on rows: operations that repeat three numbers along the innermost axis are not
+    vectorised.
     """
     side = image.shape[1]
     scale = np.tile(1 / np.array(DEVIATION, np.float32), side)
@@ -70,7 +71,7 @@ def normalised(image: Any) -> Any:
 
 
 def _cropped(encoded: Any, top: Any, left: Any, height: Any, width: Any) -> Any:
-    """Decode nothing but the crop."""
+    """Decode the crop alone, which takes a fraction of the time."""
     return tf.image.decode_and_crop_jpeg(encoded, tf.stack([top, left, height, width]), channels=3)
 
 
@@ -100,6 +101,8 @@ def _batched(images: Any, classes: int, request: TrainRequest) -> Any:
         return batch, tf.one_hot(labels, classes)
 
     batches = images.batch(request.batch_size).map(one_hot)
+    # A pool of its own: tf.data's common one would use all cores, and other replicas share the
+    # node.
     options = tf.data.Options()
     options.threading.private_threadpool_size = request.parallel_decode
     batches = batches.with_options(options)

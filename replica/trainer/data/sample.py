@@ -21,13 +21,13 @@ from replica.trainer.data.contract import RankShare
 from workloads.data.records import read_images
 
 SAMPLED_IMAGES = 1000
-"""Images of each split that all ranks compare together."""
+"""Number of images of each split that all ranks compare together."""
 
 SAMPLED_FILES = 16
-"""Shards of each split that all ranks look into: a stretch of each, from a random record on."""
+"""Number of shards of each split that all ranks look into: a run of each, from a random record."""
 
 SAMPLED_BYTES = 32 << 20
-"""After this many bytes of a split, a rank has compared enough."""
+"""Bytes of a split after which a rank has compared enough."""
 
 NAMED_IMAGES = 5
 
@@ -38,7 +38,7 @@ _Sampled = tuple[str, bytes]
 def fingerprint_of(request: TrainRequest, dataset: Dataset, rank: int = 0, ranks: int = 1) -> str | None:
     """Compare a random sample of the images with the data set, and give its fingerprint.
 
-    None if it has none, or if the images are imitated. Each rank compares its share of the sample.
+    None if it has none, or if the images are synthetic. Each rank compares its share of the sample.
     Raises DatasetError naming images that are not the data set's, by file and index.
     """
     if request.synthetic_input:
@@ -68,7 +68,7 @@ def _digits() -> str:
 
 
 def _entries(folder: Path, manifest: DatasetManifest, split: Split) -> SortedEntries:
-    """The entries of a split, which the fingerprint in dataset.json vouches for."""
+    """Open the entries of a split, which the fingerprint in dataset.json vouches for."""
     path = folder / entries_name(split)
     remedy = f"make it again with: aiperf dataset check {folder} --write-manifest"
     try:
@@ -82,7 +82,7 @@ def _entries(folder: Path, manifest: DatasetManifest, split: Split) -> SortedEnt
 
 
 def _compare(folder: Path, split: Split, sampled: Iterator[_Sampled], entries: SortedEntries) -> None:
-    """Look up the images. One that comes more often than in the data set is not of it either."""
+    """Look the images up. One that comes more often than in the data set is wrong, too."""
     seen: Counter[bytes] = Counter()
     wrong: list[str] = []
     taken = 0
@@ -115,7 +115,7 @@ def _sample(folder: Path, manifest: DatasetManifest, split: Split, share: RankSh
 def _from_shards(
     folder: Path, manifest: DatasetManifest, split: Split, share: RankShare
 ) -> Iterator[tuple[str, int, bytes]]:
-    """A random stretch of each of a few random shards; as much of each, whatever the bytes."""
+    """Yield a random run of each of a few random shards, as much of each, whatever their bytes."""
     chance = SystemRandom()
     files = [file for file in manifest.split(split).files if file.images]
     chosen = chance.sample(files, min(len(files), max(1, len(share.of(SAMPLED_FILES)))))
@@ -134,7 +134,7 @@ def _from_shards(
 def _from_index(
     folder: Path, manifest: DatasetManifest, split: Split, share: RankShare
 ) -> Iterator[tuple[str, int, bytes]]:
-    """Random files of a split of an image folder."""
+    """Yield random files of a split of an image folder."""
     index = manifest.split(split).files[0].name
     rows = [line.split("\t") for line in (folder / index).read_text(encoding="utf-8").splitlines()]
     chance = SystemRandom()

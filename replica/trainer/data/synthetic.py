@@ -18,7 +18,7 @@ TRAIN_SEED, VALIDATION_SEED = 1, 2
 
 
 class SyntheticSource:
-    """As many images an epoch as the data set has: one batch of noise for each split."""
+    """The source of one batch of noise for each split, as often as the data set has images."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -29,16 +29,17 @@ class SyntheticSource:
         return cls(dataset)
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """The rank's number of training images, with the same labels in every batch."""
+        """Yield the rank's number of training images, with the same labels in every batch."""
         images = self._noise(batch_size, TRAIN_SEED)
         labels = self._one_hot(np.arange(batch_size) % self.dataset.classes)
         for count in _counts(batch_size, len(share.of(self.dataset.train_images))):
             yield (images, labels) if count == batch_size else (images[:count], labels[:count])
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's number of validation images, with labels of their own in every batch.
+        """Yield the rank's number of validation images, with labels of their own in every batch.
 
-        The same labels in every batch would be right or wrong together: far from chance.
+        The same labels in every batch would be right or wrong together: accuracy would be far from
+        chance.
         """
         images = self._noise(batch_size, VALIDATION_SEED)
         draw = np.random.default_rng((VALIDATION_SEED, share.rank))

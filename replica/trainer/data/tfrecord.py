@@ -23,17 +23,17 @@ FEATURES = {
 
 
 class TFRecordSource(Shards):
-    """Gives each rank an equal share of every epoch; each epoch has a new order of the shards."""
+    """The source of an equal share of each epoch for each rank, with a new order of the shards."""
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """The rank's images once: shards in random order, interleaved, and shuffled in a buffer."""
+        """Yield the rank's images once: shards in random order, interleaved, and shuffled."""
         examples = self._examples("train", self._train_files(seed, epoch), share, OPEN_SHARDS)
         seeds = (seed, epoch * share.all_ranks + share.number)
         batches = train_dataset(examples, self.dataset, self._request, seeds)
         return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's validation images once, in the order of the files."""
+        """Yield the rank's validation images once, in the order of the files."""
         examples = self._examples("validation", self._manifest.validation.files, share, 1)
         batches = validation_dataset(examples, self.dataset, self._request)
         return checked(batches, self._folder, "validation")

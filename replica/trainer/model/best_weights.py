@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class BestWeights:
-    """Writes in the background: a training that is killed leaves its best epoch but the last few
-    seconds.
+    """The best weights so far, written in the background.
 
-    While a file is being written only the latest of the following ones is remembered. A file that
-    cannot be written costs a warning in the log, and nothing else.
+    A training that is killed leaves its best epoch, unless that is a few seconds old. While a file
+    is being written, only the latest of the following ones is remembered. A file that cannot be
+    written costs a warning in the log, and nothing else.
     """
 
     def __init__(self, path: Path, by_name: Callable[[list[Any]], Weights]) -> None:

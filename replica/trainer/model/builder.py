@@ -43,9 +43,8 @@ from replica.trainer.model.uses import uses_of
 Build = Callable[[str, Any, tuple[Shape, ...]], Any]
 
 Normalise = Callable[[Any, Any], tuple[Any, Any, Any]]
-"""Normalises a batch as a layer says: inputs (..., C) to outputs, and each channel's mean and
-variance, divided by the number of values (C).
-"""
+"""Function that normalises a batch (..., C) as a layer says: it gives outputs, and each channel's
+mean and variance, divided by the number of values (C)."""
 
 
 def _conv(name: str, layer: Conv, inputs: tuple[Shape, ...]) -> Any:
@@ -150,7 +149,7 @@ _BUILDERS: dict[str, Build] = {
 def set_up(precision: str, seed: int) -> None:
     """Set the precision and the seed of the layers that are built from now on."""
     keras.mixed_precision.set_global_policy(precision)
-    # For the seed of `tf.data` Keras would import TensorFlow beside another framework.
+    # To seed `tf.data`, Keras would import TensorFlow in addition to another framework.
     with hidden("tensorflow"):
         keras.utils.set_random_seed(seed)
 
@@ -186,8 +185,8 @@ def _apply(architecture: Architecture, node: Node, inputs: list[Any], built: dic
 def normalise_by(model: Any, operation: Normalise, axes: int | None = None) -> None:
     """Let the model's layers normalise batches by a framework's own operation when they train.
 
-    Everything else about the layers stays, and what they compute but for rounding: Ioffe and
-    Szegedy 2015. `axes`: only layers whose inputs have so many.
+    The layers, their variables and, but for rounding, their results stay (Ioffe and Szegedy 2015).
+    With `axes`, only layers whose inputs have this many axes change.
     """
     for layer in model.layers:
         # Exactly Keras's class, whose computation this is.

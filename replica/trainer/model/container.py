@@ -18,7 +18,7 @@ class Networks(keras.Model):  # type: ignore[misc]
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        """Raise NotImplementedError: what its networks compute together is the task's matter."""
+        """Raise NotImplementedError: tasks call the networks one by one."""
         raise NotImplementedError("call the networks one by one")
 
 

@@ -23,16 +23,16 @@ KERAS_SUFFIX = ".keras"
 MEMBERS = ("config.json", "metadata.json", "model.weights.h5")
 
 CONFIG_LIMITS = Limits(size=64 * MIB, depth=200)
-"""Of the description of the layers."""
+"""Limits of the description of the layers."""
 
 MOST_NUMBER, OBJECT_ID = 10**10, "shared_object_id"
-"""Greatest whole number in it but for the addresses of objects: seeds are smaller."""
+"""Largest whole number in the description, seeds included, but for the addresses of objects."""
 
 SPARE_BYTES, COPIES = 8 << 30, 4
-"""Address space for reading a model, and for each byte of its weights."""
+"""Bytes of address space for reading a model, and more of them for each byte of its weights."""
 
 MOST_BYTES, MOST_RATIO = 64 << 30, 100
-"""Unpacked bytes of a file in it, in all and for each packed one. Keras does not pack them."""
+"""Most unpacked bytes of a member, in all and for each packed one. Keras does not pack members."""
 
 
 def load_any(path: Path) -> Any:
@@ -44,7 +44,7 @@ def load_any(path: Path) -> Any:
 
 
 def load_keras_file(path: Path) -> Any:
-    """Read a .keras file, refusing code in it, and content that is more than a network's.
+    """Read a .keras file; refuse code in it, and sizes that no network has.
 
     Raises UsageError.
     """
@@ -58,7 +58,10 @@ def load_keras_file(path: Path) -> Any:
 
 @contextmanager
 def _memory(more: int) -> Iterator[None]:
-    """Let this process have this many bytes more: a few words describe a layer of any size."""
+    """Run a block in which this process may take this many bytes more.
+
+    A few words of a description can make a layer of any size.
+    """
     before = resource.getrlimit(resource.RLIMIT_AS)
     limit = psutil.Process().memory_info().vms + more
     if before[0] == resource.RLIM_INFINITY or limit < before[0]:
@@ -70,7 +73,7 @@ def _memory(more: int) -> Iterator[None]:
 
 
 def _check_members(path: Path) -> int:
-    """The bytes of the weights. Raises ValueError for an archive that is not Keras's, or a bomb."""
+    """Check the archive; give its weights' bytes. Raises ValueError for a foreign one, or a bomb."""
     with zipfile.ZipFile(path) as archive:
         names = [member.filename for member in archive.infolist()]
         if sorted(names) != sorted(MEMBERS):

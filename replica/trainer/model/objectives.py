@@ -12,11 +12,11 @@ from aiperf.errors import TrialFailedError
 from workloads.contract import PerExample
 
 Objective = Callable[[Any, Any], Any]
-"""Gives one number per example from labels and outputs."""
+"""Function that gives one number per example from labels and outputs."""
 
 
 def find(function: PerExample) -> Objective:
-    """The function of labels and outputs, in Keras's own framework.
+    """Find the function of labels and outputs, in Keras's own framework.
 
     Raises TrialFailedError ("build") if Keras has no loss or metric of that name.
     """
@@ -28,7 +28,7 @@ def find(function: PerExample) -> Objective:
 
 
 def find_of_logits(function: PerExample) -> Objective:
-    """The same function of labels and logits, the inputs of the final softmax.
+    """Find the function of labels and logits, the inputs of the final softmax.
 
     TensorFlow computes cross-entropy from logits by itself if it finds a softmax in the graph. On
     other frameworks Keras would clip the probabilities, and with them the gradients. Raises
@@ -42,7 +42,7 @@ def find_of_logits(function: PerExample) -> Objective:
 
 
 def without_softmax(model: Any) -> Any | None:
-    """The model up to its final softmax, with the same layers; None if it ends in another layer.
+    """Make the model up to its final softmax, of the same layers; None if it ends in another layer.
 
     Its output is float32 as that of the softmax is.
     """
@@ -53,7 +53,7 @@ def without_softmax(model: Any) -> Any | None:
 
 
 def logits_of(model: Any) -> Any:
-    """The model with the same layers, whose outputs are the inputs of final softmaxes and sigmoids.
+    """Make a model of the same layers whose outputs are the inputs of softmaxes and sigmoids.
 
     These are float32, since losses need more than 16 bits; outputs of other layers stay.
     """

@@ -15,7 +15,7 @@ from workloads.science.contract import Schedule
 
 
 def build_optimiser(model: Any, request: TrainRequest) -> Any:
-    """A Keras optimiser with its state, for the model's trainable variables: SGD with momentum."""
+    """Build SGD with momentum, with its state, for the model's trainable variables."""
     if request.hybrid is not None:
         return _without_state(model.trainable_variables)
     optimiser = keras.optimizers.SGD(request.learning_rate, momentum=request.momentum, name="sgd")
@@ -23,7 +23,7 @@ def build_optimiser(model: Any, request: TrainRequest) -> Any:
 
 
 def build_scheduled(variables: Sequence[Any], schedule: Schedule, request: TrainRequest) -> Any:
-    """The Keras optimiser of a scientific workload, with its state."""
+    """Build the optimiser of a scientific workload, with its state."""
     if request.hybrid is not None:
         return _without_state(variables, schedule.clip)
     shared: dict[str, Any] = {"global_clipnorm": schedule.clip, "weight_decay": schedule.weight_decay or None}
@@ -35,7 +35,7 @@ def build_scheduled(variables: Sequence[Any], schedule: Schedule, request: Train
 
 
 def _built(optimiser: Any, variables: Sequence[Any], request: TrainRequest) -> Any:
-    """With float16 it scales the loss, dynamically (Micikevicius et al. 2018)."""
+    """Build the state; with float16, scale the loss dynamically (Micikevicius et al. 2018)."""
     if request.precision == "mixed_float16":
         optimiser = keras.optimizers.LossScaleOptimizer(optimiser, name="loss_scale")
     optimiser.build(list(variables))
@@ -43,9 +43,9 @@ def _built(optimiser: Any, variables: Sequence[Any], request: TrainRequest) -> A
 
 
 def _without_state(variables: Sequence[Any], clip: float | None = None) -> Any:
-    """An optimiser that applies nothing, if parameter servers apply the gradients.
+    """Build an optimiser that applies no gradient: parameter servers do.
 
-    `clip`: largest norm of the gradient of all variables.
+    `clip` is the largest norm of the gradient of all variables.
     """
     optimiser = keras.optimizers.SGD(0.0, global_clipnorm=clip, name="schedule")
     optimiser.build(list(variables))

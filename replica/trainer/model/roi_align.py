@@ -10,7 +10,7 @@ from keras import ops
 
 
 class RoiAligned(keras.layers.Layer):  # type: ignore[misc]
-    """Features of boxes on a grid: (N, H, W, C) and (N, R, 4) to (N, R, bins, bins, C).
+    """The layer of features of boxes: (N, H, W, C) and (N, R, 4) to (N, R, bins, bins, C).
 
     He et al. 2017, section 3: no coordinate is rounded. A box is y and x of its upper left corner,
     then of its lower right one, in pixels; a cell covers `stride` pixels, and its value is that at
@@ -31,7 +31,7 @@ class RoiAligned(keras.layers.Layer):  # type: ignore[misc]
         return {**super().get_config(), "bins": self.bins, "samples": self.samples, "stride": self.stride}
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        """(N, R, bins, bins, C)."""
+        """The output's shape: (N, R, bins, bins, C)."""
         features, boxes = input_shape
         return (boxes[0], boxes[1], self.bins, self.bins, features[-1])
 
@@ -47,16 +47,16 @@ class RoiAligned(keras.layers.Layer):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where the image of each region lies among cells: numbers, or tensors (N, R) int32."""
+    """The place of each region's image among the cells: numbers, or tensors (N, R) int32."""
 
     height: Any
     width: Any
     start: Any
-    """The first of its cells."""
+    """Number of the first of its cells."""
 
 
 def align(cells: Any, boxes: Any, grid: Grid, bins: int, samples: int) -> Any:
-    """Features of boxes (N, R, 4), in cells of their images: (N, R, bins, bins, C).
+    """The features of boxes (N, R, 4), in cells of their images: (N, R, bins, bins, C).
 
     `cells` (N, L, C) are one or more images of each example, row by row, one after the other.
     """
@@ -83,7 +83,7 @@ def _column(numbers: Any) -> Any:
 
 
 def _axis(start: Any, end: Any, size: Any, count: int) -> list[tuple[Any, Any]]:
-    """Along one axis: the cells on both sides of each of `count` samples, and their weights.
+    """The cells on both sides of each of `count` samples along one axis, and their weights.
 
     Each is (N, R, count).
     """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from replica.trainer.collectives.contract import Collective
 
 LOSS_SCALING = 4
-"""Variables of Keras's loss scaling, all of them scalars, in front of those of its optimiser."""
+"""Number of variables of Keras's loss scaling: scalars in front of those of its optimiser."""
 
 
 class KerasState:
@@ -52,7 +52,7 @@ class KerasState:
         return [copied(variable) for variable in self._variables]
 
     def restore(self, state: Sequence[NDArray[Any]]) -> None:
-        """Set all variables, but for a loss scaling that only one of the precisions has.
+        """Set all variables, but for a loss scaling that only one of the two precisions has.
 
         Raises ValueError if the shapes are those of another model.
         """
@@ -77,7 +77,7 @@ class KerasState:
 
 
 def copied(variable: Any) -> NDArray[Any]:
-    """The values of a variable or tensor, of their own."""
+    """Copy the values of a variable or tensor."""
     # Frameworks on the CPU may give a view of memory that the next step overwrites.
     return np.array(keras.ops.convert_to_numpy(variable), copy=True)
 

@@ -12,12 +12,12 @@ from aiperf.network.architecture import Architecture
 
 @dataclass(frozen=True)
 class Uses:
-    """A built model's layer calls by the name of the architecture's node."""
+    """The layer calls of a built model, by the name of the architecture's node."""
 
     calls: Mapping[str, Any]
     """Keras's node of each call, with its operation and its tensors."""
     names: Mapping[tuple[int, int], str]
-    """The same the other way: by layer (id) and number of the call."""
+    """Names of the nodes by layer (id) and number of the call."""
 
     def sources(self, tensors: Any) -> tuple[str, ...]:
         """Names of the nodes that made these tensors.

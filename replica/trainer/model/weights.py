@@ -18,7 +18,7 @@ from search_space.inheritance import Weights, inherit
 from search_space.morph_json import morph_from_data
 
 EPOCH = "epoch"
-"""Entry of a file with the number of the epoch; those of weights have a slash."""
+"""Name of the entry of a file with the number of the epoch; names of weights have a slash."""
 
 
 def read_model(model: Any, architecture: Architecture) -> Weights:
@@ -34,7 +34,7 @@ def write_model(model: Any, weights: Weights) -> None:
 
 
 def by_name(model: Any, architecture: Architecture, values: Sequence[Any]) -> Weights:
-    """Values in Keras's order (`Model.get_weights`), as the architecture names them."""
+    """Name values in Keras's order (`Model.get_weights`) as the architecture does."""
     positions = {id(variable): position for position, variable in enumerate(model.weights)}
     found: dict[str, dict[str, Any]] = {}
     for node in architecture.nodes:
@@ -58,7 +58,7 @@ def save(path: Path, weights: Weights, epoch: int | None = None) -> None:
 
 
 def epoch_of(path: Path) -> int | None:
-    """The epoch at whose end the weights of a file were; None if the file does not say.
+    """Read the epoch at whose end the weights of a file were; None if the file does not say.
 
     Raises TrialFailedError ("weights") if it is missing or damaged.
     """

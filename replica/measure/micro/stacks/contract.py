@@ -24,20 +24,20 @@ class Kernel(Protocol):
     """One pass, ready to be called, with operands on the device."""
 
     def call(self, copy: int) -> None:
-        """Start the pass on operands of that number; the result is kept until the next."""
+        """Start the pass on the copy of that number; its result is kept until its next call."""
 
     def synchronise(self) -> None:
         """Wait until the device has finished every call."""
 
     def result(self, copy: int) -> NDArray[Any]:
-        """The result of the last call on these operands, in the precision of the pass."""
+        """Give the result of the last call on these operands, in the precision of the pass."""
 
 
 class Stack(Protocol):
     """A library that computes operators."""
 
     def version(self) -> str:
-        """Name and version of the libraries."""
+        """The name and version of the libraries."""
 
     def device(self) -> str:
         """The device that it computes on."""
@@ -46,7 +46,7 @@ class Stack(Protocol):
         """Prepare a pass on copies of its operands (`Work.operand_shapes`, channels last).
 
         Each copy is taken to the device before the next one is drawn, and not held on this side.
-        Raises UnsupportedError if the stack or its device cannot.
+        Raises UnsupportedError if the stack or its device cannot do it.
         """
 
 

@@ -17,22 +17,23 @@ from workloads.micro.work import TRIAD_FACTOR, Case, Work
 
 
 class JaxStack:
-    """Each pass is one function, compiled once. On CPUs a call ends when its result is there."""
+    """The stack of JAX: each pass is one function, compiled once."""
 
     def __init__(self) -> None:
-        # Else calls wait in a queue of threads that need not keep their order.
+        # Otherwise calls wait in a queue of threads that need not keep their order. On CPUs a call
+        # then ends when its result is there.
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
     def version(self) -> str:
-        """JAX's version."""
+        """The version of JAX."""
         return f"jax {jax.__version__}"
 
     def device(self) -> str:
-        """JAX's first device."""
+        """The first device of JAX."""
         return str(jax.devices()[0])
 
     def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> JaxKernel:
-        """Raises UnsupportedError."""
+        """Compile a pass, with copies of its operands on the device. Raises UnsupportedError."""
         tensors = [tuple(jnp.asarray(array, precision) for array in operands) for operands in copies]
         try:
             if work.case.operator == "triad":
@@ -52,7 +53,7 @@ class JaxKernel:
     ) -> None:
         self._function, self._tensors = function, tensors
         self._written = written or {}
-        """Memory that a call writes its result into, if that does not get new one."""
+        """Memory into which a call writes its result, by copy; without it, JAX takes new memory."""
         self._results: dict[int, Any] = {}
 
     def call(self, copy: int) -> None:
@@ -66,12 +67,12 @@ class JaxKernel:
         jax.block_until_ready(self._results)
 
     def result(self, copy: int) -> NDArray[Any]:
-        """The last result of these operands."""
+        """Give the last result of these operands."""
         return np.asarray(self._results[copy])
 
 
 def _triad(vectors: tuple[Any, ...]) -> Callable[..., Any]:
-    """The triad into memory that is there before the clock starts, as STREAM's a is.
+    """Compile the triad into memory that is there before the clock starts, as STREAM's a is.
 
     The pages of a new result would take longer than the triad.
     """
@@ -100,7 +101,7 @@ def _function(work: Work) -> Callable[..., Any]:
 
 
 def _gradient(work: Work, forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The gradient alone: its forward pass is dead code to XLA, except that of max-pooling."""
+    """Make the gradient alone: its forward pass is dead code to XLA, except that of max-pooling."""
     case = work.case
     shape = (work.batch, *case.input_shape)
     if work.direction == "weights":

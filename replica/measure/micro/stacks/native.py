@@ -22,7 +22,7 @@ _ERROR = 512
 
 
 class _Shape(ctypes.Structure):
-    """`Shape` of native/micro.cpp and native/micro_cudnn.cpp."""
+    """The structure `Shape` of native/micro.cpp and native/micro_cudnn.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in
@@ -36,7 +36,7 @@ def _triple(values: Shape) -> Any:
 
 
 class NativeStack:
-    """oneDNN's primitives on CPUs, cuDNN's on NVIDIA GPUs."""
+    """The stack of oneDNN's primitives on CPUs, or cuDNN's on NVIDIA GPUs."""
 
     def __init__(self) -> None:
         self._library, self._gpu = open_library()
@@ -55,7 +55,7 @@ class NativeStack:
         return found[0].name if found else "GPU:0"
 
     def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> NativeKernel:
-        """Raises UnsupportedError."""
+        """Create a primitive, with copies of its operands laid out. Raises UnsupportedError."""
         case = work.case
         images = case.operator in ("conv", "maxpool", "averagepool")
         padding = case.padding if case.operator == "conv" else ()
@@ -103,7 +103,7 @@ class NativeKernel:
         self._library.micro_wait(self._handle)
 
     def result(self, copy: int) -> NDArray[Any]:
-        """The last result of these operands, as float32."""
+        """Give the last result of these operands, as float32."""
         found = np.empty(self._shape, np.float32)
         where = found.ctypes.data_as(ctypes.c_void_p)
         self._check(self._library.micro_result(self._handle, ctypes.c_int64(copy), where, self._error, self._size))

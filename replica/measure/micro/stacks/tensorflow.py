@@ -15,10 +15,10 @@ from workloads.micro.work import TRIAD_FACTOR, Case, Work
 
 
 class TensorFlowStack:
-    """Each pass is one raw operation in a function of its own."""
+    """The stack of TensorFlow: each pass is one raw operation in a function of its own."""
 
     def version(self) -> str:
-        """TensorFlow's version."""
+        """The version of TensorFlow."""
         return f"tensorflow {tf.__version__}"
 
     def device(self) -> str:
@@ -26,14 +26,14 @@ class TensorFlowStack:
         return "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
 
     def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> TensorFlowKernel:
-        """Raises UnsupportedError."""
+        """Trace a pass, with copies of its operands on the device. Raises UnsupportedError."""
         with tf.device(self.device()):
             tensors = [tuple(tf.cast(tf.constant(array), precision) for array in operands) for operands in copies]
             if work.case.operator == "maxpool" and work.direction == "input":
                 # A training step has the output of its forward pass.
                 pool = _pooling(work.case, False, ())
                 tensors = [(images, pool(images), gradient) for images, gradient in tensors]
-            # As two operations the triad would write and read 3 c, which nobody counts.
+            # As two operations the triad would also write and read 3 c, bytes that are not counted.
             fused = True if work.case.operator == "triad" else None
             kernel = TensorFlowKernel(tf.function(_function(work), autograph=False, jit_compile=fused), tensors)
             try:
@@ -61,7 +61,7 @@ class TensorFlowKernel:
             tf.test.experimental.sync_devices()
 
     def result(self, copy: int) -> NDArray[Any]:
-        """The last result of these operands."""
+        """Give the last result of these operands."""
         return np.asarray(self._results[copy])
 
 

@@ -17,14 +17,14 @@ _ATEN = torch.ops.aten
 
 
 class TorchStack:
-    """Each pass is one ATen operator.
+    """The stack of PyTorch: each pass is one ATen operator.
 
     ATen pads both sides alike. For a convolution whose "same" padding is larger behind, the images
     are padded before they are timed; the passes then compute the gradient of the padding, too.
     """
 
     def version(self) -> str:
-        """PyTorch's version."""
+        """The version of PyTorch."""
         return f"torch {torch.__version__}"
 
     def device(self) -> str:
@@ -32,7 +32,7 @@ class TorchStack:
         return "cuda:0" if torch.cuda.is_available() else "cpu"
 
     def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> TorchKernel:
-        """Raises UnsupportedError."""
+        """Prepare a pass, with copies of its operands on the device. Raises UnsupportedError."""
         kernel = TorchKernel(work, self.device(), getattr(torch, precision))
         try:
             for operands in copies:
@@ -85,7 +85,7 @@ class TorchKernel:
             torch.cuda.synchronize()
 
     def result(self, copy: int) -> NDArray[Any]:
-        """The last result of these operands, channels last."""
+        """Give the last result of these operands, channels last."""
         case, found = self._work.case, self._results[copy].float().cpu()
         if case.operator == "conv" and self._work.direction == "weights":
             found = found.permute(*range(2, found.ndim), 1, 0)

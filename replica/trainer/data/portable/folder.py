@@ -13,16 +13,16 @@ from replica.trainer.data.portable.stream import checked, train_batches, validat
 
 
 class PortableFolderSource(ImageFiles):
-    """Gives each rank its part of a random order of all files."""
+    """The source that gives each rank its part of a random order of all files."""
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """The rank's images once, shuffled over the whole set."""
+        """Yield the rank's images once, shuffled over the whole set."""
         examples = self._examples(self._train_rows(seed, epoch, share))
         batches = train_batches(examples, self.dataset, self._request, (seed, epoch, share.number, share.all_ranks))
         return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's validation images once, in the order of the index."""
+        """Yield the rank's validation images once, in the order of the index."""
         examples = self._examples(self._validation_rows(share))
         return checked(validation_batches(examples, self.dataset, self._request), self._folder, "validation")
 

@@ -12,12 +12,12 @@ As fractions of 1: 0.485, 0.456, 0.406 and 0.229, 0.224, 0.225.
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 SHORT_SIDE = 256 / 224
-"""The short side of a validation image before the central crop, in crops."""
+"""Short side of a validation image before the central crop, in sides of the crop."""
 
 CROP_ATTEMPTS = 10
 
 OPEN_SHARDS = 16
-"""Shards that a rank reads at the same time."""
+"""Number of shards that a rank reads at the same time."""
 
 BLOCK = 8
-"""Images that are taken from a shard before the next one has its turn."""
+"""Number of images that are taken from a shard before the next one has its turn."""

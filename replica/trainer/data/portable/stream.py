@@ -37,10 +37,10 @@ from replica.trainer.data.portable.recipe import (
 # less than one on average.
 
 Pixels = NDArray[np.uint8]
-"""(S, S, 3)."""
+"""Pixels of an image, (S, S, 3)."""
 
 Box = tuple[int, int, int, int]
-"""Top, left, height, width."""
+"""Box: top, left, height, width."""
 
 
 def train_image(encoded: bytes, side: int, rng: np.random.Generator) -> Pixels:
@@ -63,16 +63,17 @@ def validation_image(encoded: bytes, side: int) -> Pixels:
 
 
 def one_thread_an_image() -> None:
-    """Keep OpenCV from threads of its own: images are decoded side by side already."""
+    """Keep OpenCV from threads of its own: images are decoded in parallel already."""
     cv2.setNumThreads(1)
 
 
 def decoded(encoded: bytes) -> NDArray[np.uint8]:
-    """RGB (H, W, 3) of a JPEG. Raises ValueError."""
+    """Decode a JPEG to RGB (H, W, 3). Raises ValueError."""
     try:
         image: NDArray[np.uint8] = simplejpeg.decode_jpeg(encoded, "RGB", fastdct=True)
     except ValueError:
-        # A warning of libjpeg is an error to it, and none to TensorFlow and `aiperf dataset check`.
+        # simplejpeg takes warnings of libjpeg for errors; TensorFlow and `aiperf dataset check` do
+        # not.
         image = np.asarray(decode_image(encoded, "JPEG").convert("RGB"))
     return image
 
@@ -85,7 +86,7 @@ def central_box(height: int, width: int) -> Box:
 
 
 def random_box(height: int, width: int, rng: np.random.Generator) -> Box:
-    """A box of a random area and aspect, anywhere in the image; all of it if ten do not fit."""
+    """Draw a box of random area and aspect, anywhere in the image; all of it if ten do not fit."""
     for _ in range(CROP_ATTEMPTS):
         area = rng.uniform(*CROP_AREA) * height * width
         aspect = rng.uniform(*CROP_ASPECT)
@@ -96,7 +97,7 @@ def random_box(height: int, width: int, rng: np.random.Generator) -> Box:
 
 
 def cropped(image: Pixels, box: Box, side: int) -> Pixels:
-    """The box resized to (side, side, 3) by bilinear interpolation.
+    """Cut out the box and resize it to (side, side, 3) by bilinear interpolation.
 
     Centres are at half-integers, edges are repeated, and nothing is smoothed before, as
     `tf.image.resize` does it; the result is rounded to bytes.
@@ -110,7 +111,8 @@ def cropped(image: Pixels, box: Box, side: int) -> Pixels:
 def normalised(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Scale (N, S, S, 3) to mean 0 and standard deviation 1 by channel, as float32.
 
-    Done by rows: operations that repeat three numbers along the innermost axis are not vectorised.
+    It works on rows: operations that repeat three numbers along the innermost axis are not
+    vectorised.
     """
     count, height, width, _ = images.shape
     scale = np.tile(1 / np.array(DEVIATION, np.float32), width)
@@ -124,13 +126,13 @@ Examples = Iterable[tuple[bytes, int]]
 """Pairs of encoded image and label (from 0)."""
 
 Transform = Callable[[bytes, int], Pixels]
-"""Makes the pixels of an encoded image from it and its number in the stream."""
+"""Function that makes the pixels of an encoded image, with its number in the stream."""
 
 PREFETCHED_BATCHES = 2
 
 
 def shuffled(examples: Examples, buffer: int, rng: np.random.Generator) -> Iterator[tuple[bytes, int]]:
-    """Each example once, drawn at random from a buffer that is kept full."""
+    """Yield each example once, drawn at random from a buffer that is kept full."""
     source = iter(examples)
     held = list(islice(source, buffer))
     for example in source:
@@ -146,6 +148,7 @@ def train_batches(examples: Examples, dataset: Dataset, request: TrainRequest, s
     mixed = shuffled(examples, request.shuffle_buffer, np.random.default_rng((*seed, 0)))
 
     def transform(encoded: bytes, number: int) -> Pixels:
+        # Seeded by the image's number: which thread decodes it, and when, changes no crop.
         return train_image(encoded, dataset.image_size, np.random.default_rng((*seed, 1, number)))
 
     return _batches(mixed, dataset, request, transform)
@@ -171,7 +174,10 @@ def _batches(examples: Examples, dataset: Dataset, request: TrainRequest, transf
 
 
 def _transformed(examples: Examples, request: TrainRequest, transform: Transform) -> Iterator[tuple[Pixels, int]]:
-    """Images in order, those of the next batches being decoded meanwhile."""
+    """Yield the images in order, and decode those of the next batches meanwhile.
+
+    Threads are enough: simplejpeg and OpenCV release Python's lock.
+    """
     waiting: deque[tuple[Future[Pixels], int]] = deque()
     ahead = PREFETCHED_BATCHES * request.batch_size
     pool = ThreadPoolExecutor(min(request.parallel_decode, this_host().usable_cpus()))

@@ -15,23 +15,26 @@ from workloads.data.records import pieces, read_images
 
 
 class PortableTFRecordSource(Shards):
-    """Gives each rank an equal share of every epoch; each epoch has a new order of the shards."""
+    """The source of an equal share of each epoch for each rank, with a new order of the shards."""
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """The rank's images once: shards in random order, in turns, and shuffled in a buffer."""
+        """Yield the rank's images once: shards in random order, in turns, shuffled in a buffer."""
         examples = self._examples("train", self._train_files(seed, epoch), share, OPEN_SHARDS)
         batches = train_batches(examples, self.dataset, self._request, (seed, epoch, share.number, share.all_ranks))
         return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
-        """The rank's validation images once, in the order of the files."""
+        """Yield the rank's validation images once, in the order of the files."""
         examples = self._examples("validation", self._manifest.validation.files, share, 1)
         return checked(validation_batches(examples, self.dataset, self._request), self._folder, "validation")
 
     def _examples(
         self, split: Split, files: Sequence[FileEntry], share: RankShare, together: int
     ) -> Iterator[tuple[bytes, int]]:
-        """The images of the rank's share; blocks of `together` shards take turns."""
+        """Yield the images of the rank's share; blocks of `together` shards take turns.
+
+        Each shard is read in order, since NFS reads ahead; the turns mix what a buffer shuffles.
+        """
         own = pieces(files, share.contiguous(self._manifest.split(split).images))
         shards = (read_images(self._folder / piece.file, piece.skip, piece.take) for piece in own)
         turns = deque(islice(shards, together))

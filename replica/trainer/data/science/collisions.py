@@ -8,7 +8,8 @@ from workloads.data.arrays import Rows
 
 
 class CollisionSource(ScienceSource):
-    """Inputs (N, S, S, 3), half of logarithms; targets (N, 3): one-hot class, and `passSR`."""
+    """The source of inputs (N, S, S, 3), half of logarithms, and targets (N, 3): one-hot class,
+    and `passSR`."""
 
     name = "hep"
 

@@ -13,7 +13,7 @@ from workloads.data.sets import ScienceSet
 
 
 class CubeSource(ScienceSource):
-    """Inputs (N, n, n, n, 4), standardised log(1 + x); targets (N, 4) in -1 to 1.
+    """The source of inputs (N, n, n, n, 4), standardised log(1 + x), and targets (N, 4) in -1 to 1.
 
     In training, each axis of each cube is turned round half of the time: the universe has no
     preferred direction.

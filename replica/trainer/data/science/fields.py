@@ -11,11 +11,11 @@ from workloads.data.arrays import Rows
 from workloads.data.sets import CUBES_A_CUBE, NOISE, SLICES_A_CUBE
 
 FLIP_PROBABILITY = 0.01
-"""Of the labels of a whole batch (cosmoGAN, Mustafa et al. 2019)."""
+"""Probability that the labels of a whole batch are flipped (cosmoGAN, Mustafa et al. 2019)."""
 
 
 class FieldSource(ScienceSource):
-    """Inputs (N, n, n, n, 1) in -1 to 1: the octants of cubes of (2 n)^3.
+    """The source of inputs (N, n, n, n, 1) in -1 to 1: the octants of cubes of (2 n)^3.
 
     Targets (N, 65): 64 numbers z ~ N(0, 1) of which a field is generated, and 1 if the labels of
     this batch are to be exchanged. In validation, z depends on the seed alone, and the number is 0.
@@ -36,14 +36,14 @@ class FieldSource(ScienceSource):
 
     @staticmethod
     def _cut(counts: NDArray[np.int16], part: int) -> NDArray[np.int16]:
-        """One of the eight octants."""
+        """Cut out one of the eight octants."""
         half = [size // 2 for size in counts.shape]
         x, y, z = (slice(size * (part >> axis & 1), size * (part >> axis & 1) + size) for axis, size in enumerate(half))
         return counts[x, y, z]
 
 
 class SliceSource(FieldSource):
-    """As `FieldSource`, with inputs (N, n, n, 1): planes of cubes of n^3, an eighth apart."""
+    """The `FieldSource` of inputs (N, n, n, 1): planes of cubes of n^3, an eighth apart."""
 
     name = "cos-slices"
     parts = SLICES_A_CUBE

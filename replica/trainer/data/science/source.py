@@ -1,4 +1,4 @@
-"""What all sources of scientific data share: order, threads, batches."""
+"""The part that all sources of scientific data share: order, open files, threads, batches."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ from workloads.data.sets import ScienceSet, find_set
 # The order of an epoch: random, but neighbours that are packed together stay near each other.
 
 MIXED = 512
-"""Examples of which blocks are shuffled together, at least."""
+"""Least number of examples whose blocks are shuffled together."""
 
 Numbers = NDArray[np.int64]
 
 
 def epoch_order(sizes: Sequence[int], block: int, mixed: int, seed: int, epoch: int) -> Numbers:
-    """Every example of files of these sizes once.
+    """Draw an order of all examples of files of these sizes.
 
     Blocks of neighbours, none over the end of a file, come in random order; in each run of `mixed`
     blocks, all examples are shuffled. With blocks of one it is a random order of all.
     """
     rng = np.random.default_rng((seed, epoch))
     total = sum(sizes)
+    # Each sample is a chunk of its own: any order reads no more than any other.
     if block == 1:
         return rng.permutation(total)
     starts, first = [], 0
@@ -61,10 +62,10 @@ def epoch_order(sizes: Sequence[int], block: int, mixed: int, seed: int, epoch: 
 # Samples of a split by their numbers, out of files that stay open.
 
 CACHE_BYTES = 256 << 20
-"""Of blocks that were read and may be asked for again."""
+"""Most bytes of blocks that were read and may be asked for again."""
 
 MOST_OPEN = 64
-"""Files that are open at the same time."""
+"""Most files that are open at the same time."""
 
 
 class Reader:
@@ -79,7 +80,7 @@ class Reader:
         self._lock = Lock()
 
     def sample(self, number: int, keep: bool) -> Rows:
-        """One sample, without the first axis.
+        """Read one sample, without the first axis.
 
         With `keep`, the block that it is in stays in memory for its neighbours. Raises ValueError
         naming file and sample, or DatasetError.
@@ -112,7 +113,7 @@ class Reader:
                         f"{self._folder / file.name}: holds {opened.layout.samples} samples, not {file.images}"
                     )
                 self._open[number] = opened
-                # Another thread may still read an old file: it closes when all have left it.
+                # Another thread may still read an old file: the last reference closes it.
                 if len(self._open) > MOST_OPEN:
                     self._open.popitem(last=False)
             self._open.move_to_end(number)
@@ -137,10 +138,10 @@ def examples_a_cache(sample_bytes: int, block: int) -> int:
 
 
 PREFETCHED_BATCHES = 2
-"""Besides the one that each thread works on."""
+"""Number of batches that wait, in addition to the one that each thread works on."""
 
 TRAIN, VALIDATION, SAMPLE = 0, 1, 2
-"""Of random streams: purposes that must not share them."""
+"""Purposes of random streams, which must not share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +149,17 @@ class Turn:
     """One batch of an epoch."""
 
     key: tuple[int, ...]
-    """Purpose, seed and epoch: random streams begin with it."""
+    """Purpose, seed and epoch, with which the seeds of random streams begin."""
     step: int
     draws: NDArray[np.uint8] | None
     """Random bytes, one for each example of the split; None: nothing is to be augmented."""
 
     def rng(self, *more: int) -> np.random.Generator:
-        """A random stream of its own."""
+        """Make a random stream of its own."""
         return np.random.default_rng((*self.key, *more))
 
     def bits(self, number: int, count: int) -> list[bool]:
-        """Random bits of an example, up to eight; in validation all are false."""
+        """Give random bits of an example, up to eight; in validation all are false."""
         if self.draws is None:
             return [False] * count
         byte = int(self.draws[number])
@@ -170,14 +171,14 @@ Chance = tuple[tuple[int, ...], NDArray[np.uint8] | None]
 
 
 class ScienceSource(ABC):
-    """Batches of a directory of scientific data; a `DataSource`.
+    """The batches of a directory of scientific data (`DataSource`).
 
-    Threads read and convert whole batches side by side; they come in order.
+    Threads read and convert whole batches in parallel; the batches come in order.
     """
 
     name: ClassVar[str]
     parts: ClassVar[int] = 1
-    """Examples that are made of one sample."""
+    """Number of examples that are made of one sample."""
 
     def __init__(self, folder: Path, found: ScienceSet, manifest: ScienceManifest, request: TrainRequest) -> None:
         self.dataset = found
@@ -190,8 +191,7 @@ class ScienceSource(ABC):
     def open(cls, request: TrainRequest, dataset: ScienceSet | None = None) -> Self:
         """Open the directory that a request names; `dataset` is its set if it is known.
 
-        Raises DatasetError naming everything that is wrong with its description, or with the layout
-        of its files.
+        Raises DatasetError naming all problems of its description, or of the layout of its files.
         """
         found = dataset or find_set(cls.name, request.data_dir)
         folder = Path(str(request.data_dir))
@@ -200,7 +200,7 @@ class ScienceSource(ABC):
         return source
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Iterator[Batch]:
-        """The rank's training examples once, in an order that depends on seed and epoch."""
+        """Yield the rank's training examples once, in an order that depends on seed and epoch."""
         files = self._manifest.train.files
         sizes = [file.images * self.parts for file in files]
         block = self._form.block * self.parts
@@ -212,18 +212,18 @@ class ScienceSource(ABC):
         return self._batches("train", order[own.start : own.stop : own.step], batch_size, (key, draws))
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Iterator[Batch]:
-        """The rank's validation examples once, in the order of the files."""
+        """Yield the rank's validation examples once, in the order of the files."""
         own = share.of(self.dataset.validation_images)
         numbers = np.arange(own.start, own.stop)
         return self._batches("validation", numbers, batch_size, ((VALIDATION, self._seed, 0), None))
 
     @property
     def sampled_images(self) -> int:
-        """Training examples of the sample: as many as validation examples, or all if fewer."""
+        """Number of training examples of the sample: that of validation, or all if fewer."""
         return min(self.dataset.train_images, self.dataset.validation_images)
 
     def sampled_batches(self, batch_size: int, share: RankShare) -> Iterator[Batch]:
-        """The rank's part of a sample of the training examples, without augmentation.
+        """Yield the rank's part of a sample of the training examples, without augmentation.
 
         The sample is the same in every epoch, spread evenly over the files in their order.
         """
@@ -236,11 +236,11 @@ class ScienceSource(ABC):
         """Write inputs and targets of one example, from its sample; all without the first axis."""
 
     def _finish(self, inputs: NDArray[np.float32], targets: NDArray[np.float32], turn: Turn) -> Batch:
-        """The batch from all of its examples."""
+        """Make the batch of all of its examples."""
         return inputs, targets
 
     def _batches(self, split: Split, numbers: Numbers, size: int, chance: Chance) -> Iterator[Batch]:
-        """Batches in order, those that come next being made meanwhile."""
+        """Yield the batches in order, and make those that come next meanwhile."""
         waiting: deque[Future[Batch]] = deque()
         pool = ThreadPoolExecutor(self._threads)
         try:

@@ -1,4 +1,4 @@
-"""Samples as their files have them, made into inputs and targets of a training: NumPy alone."""
+"""The transforms from samples in files to inputs and targets of a training, in NumPy alone."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Inputs and targets."""
 
 FRACTION_SCALE = 5.0
-"""Of the electromagnetic fraction, below the logarithm."""
+"""Factor of the electromagnetic fraction inside of the logarithm."""
 
 MIDDLE_COUNT = 4.0
-"""Counts x, in means, become 2 x / (x + 4) - 1: cosmoGAN's scale (Mustafa et al. 2019)."""
+"""Count, in means, that becomes 0: x becomes 2 x / (x + 4) - 1 (cosmoGAN, Mustafa et al. 2019)."""
 
 Scales = tuple[NDArray[np.float32], NDArray[np.float32]]
-"""What is taken from each channel, then what it is multiplied by, (C, 1, 1) each."""
+"""Shift that is subtracted from each channel, then its factor, (C, 1, 1) each."""
 
 _TABLE = 1 << 15
-"""Counts that 16 bits hold."""
+"""Number of counts that 16 signed bits hold: a table of their logarithms is faster than log1p."""
 
 _PIXELS = 1 << 14
-"""That are converted at a time, so that they stay in a core's cache."""
+"""Number of pixels that are converted at a time, so that they stay in a core's cache."""
 
 _EASTWARD = [WEATHER_CHANNELS.index(name) for name in EASTWARD]
 _SIGNS = np.where(np.isin(np.arange(len(WEATHER_CHANNELS)), _EASTWARD), -1.0, 1.0)
 
 
 def collisions(rows: Rows, into: Batch) -> None:
-    """Inputs (S, S, 3): half of log(1 + E / GeV), log(1 + 5 f) and log(1 + n).
+    """Make inputs (S, S, 3): half of log(1 + E / GeV), log(1 + 5 f) and log(1 + n).
 
     Targets (3,): one-hot of background and signal, then 1 if the selection takes the collision.
     """
@@ -58,7 +58,7 @@ class Cubes:
         ]
 
     def __call__(self, cube: NDArray[np.int16], flips: Sequence[bool], into: NDArray[np.float32]) -> None:
-        """A cube (n, n, n, 4), turned round along each axis with a flip. Raises ValueError."""
+        """Convert a cube (n, n, n, 4), reversed along each axis with a flip. Raises ValueError."""
         if cube.min() < 0:
             raise ValueError("a cube has negative counts")
         turned = cube[tuple(slice(None, None, -1 if flip else 1) for flip in flips)]
@@ -78,7 +78,7 @@ class Weather:
         self._scales = {mirror: _scales(means, deviations, mirror) for mirror in (False, True)}
 
     def image(self, image: NDArray[np.float32], mirror: bool, into: NDArray[np.float32]) -> None:
-        """An image (16, H, W) as (H, W, 16).
+        """Convert an image (16, H, W) to (H, W, 16).
 
         In a mirror, east and west change places, and eastward winds their sign.
         """
@@ -86,9 +86,10 @@ class Weather:
 
 
 def standardised(image: NDArray[np.float32], mirror: bool, into: NDArray[np.float32]) -> None:
-    """An image (16, H, W) as (H, W, 16), each of its channels with mean 0 and deviation 1.
+    """Convert an image (16, H, W) to (H, W, 16), each channel with mean 0 and deviation 1.
 
-    Caffe's layer MVN; a channel of one value becomes 0. In a mirror as `Weather.image`.
+    This is Caffe's layer MVN; a channel of one value becomes 0. A mirror is that of
+    `Weather.image`.
     """
     means, deviations = image.mean(axis=(1, 2), dtype=np.float64), image.std(axis=(1, 2), dtype=np.float64)
     # In a mirror, the means of eastward winds change their sign, too.
@@ -113,7 +114,7 @@ def _scaled(image: NDArray[np.float32], mirror: bool, scales: Scales, into: NDAr
 
 
 def mirrored(boxes: NDArray[np.int32], columns: int) -> NDArray[np.int32]:
-    """Boxes (15, 5) of an image of this many columns in which east and west change places."""
+    """The boxes (15, 5) of an image of this many columns in which east and west change places."""
     found, used = boxes.copy(), boxes[:, 4] >= 0
     found[used, 1], found[used, 3] = columns - boxes[used, 3], columns - boxes[used, 1]
     return found
@@ -122,7 +123,7 @@ def mirrored(boxes: NDArray[np.int32], columns: int) -> NDArray[np.int32]:
 def cropped(boxes: NDArray[np.int32], left: int, columns: int) -> NDArray[np.int32]:
     """The parts of boxes (15, 5) in a crop of this many columns from `left` on, in its own columns.
 
-    A box whose centre is outside is none of the crop's; rows without a box are -1.
+    A box whose centre is outside is left out; rows without a box are -1.
     """
     found = np.full_like(boxes, -1)
     centres = 0.5 * (boxes[:, 1] + boxes[:, 3]) - left
@@ -133,6 +134,6 @@ def cropped(boxes: NDArray[np.int32], left: int, columns: int) -> NDArray[np.int
 
 
 def field(counts: NDArray[np.int16], mean: float) -> NDArray[np.float32]:
-    """A field (..., 1) in -1 to 1 of counts (...): 2 x / (x + 4) - 1, with x in means."""
+    """Make a field (..., 1) in -1 to 1 of counts (...): 2 x / (x + 4) - 1, with x in means."""
     scaled = counts.astype(np.float32) / np.float32(mean)
     return (2 * scaled / (scaled + np.float32(MIDDLE_COUNT)) - 1)[..., None]

@@ -1,4 +1,4 @@
-"""Global weather with boxes (ewa), and the same with labels for half of the images (ewa-semi)."""
+"""Global weather with boxes of all images (ewa), or of half of them (ewa-semi)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from workloads.data.manifest import ScienceManifest
 from workloads.data.sets import ScienceSet
 
 CROP_STRIDE = 32
-"""Columns between the places where a crop may begin (NERSC/climate-caffe)."""
+"""Number of columns between the places where a crop may begin (NERSC/climate-caffe)."""
 
 UNLABELLED = 1
 """Remainder by two of the time steps in a file that have no labels in training."""
 
 
 class WeatherSource(ScienceSource):
-    """Inputs (N, H, W, 16), standardised; targets (N, 16, 5): ymin, xmin, ymax, xmax, class.
+    """The source of inputs (N, H, W, 16), standardised, and targets (N, 16, 5).
 
-    Boxes are in pixels, classes from 0 to 3, unused rows -1. The last row begins with a number in
-    [0, 1) drawn for the image, from which a task chooses what trains. In training, half of the
-    images are mirrored in longitude.
+    Rows of targets are ymin, xmin, ymax, xmax, class: boxes in pixels, classes from 0 to 3, unused
+    rows -1. The last row begins with a number in [0, 1) drawn for the image, by which a task
+    samples. In training, half of the images are mirrored in longitude.
     """
 
     name = "ewa"
@@ -43,7 +43,7 @@ class WeatherSource(ScienceSource):
 
 
 class HalfLabelledSource(ScienceSource):
-    """Inputs (N, H, W, 16), standardised image by image; targets (N, 16, 5) as `WeatherSource`.
+    """The source of inputs standardised image by image, and targets as those of `WeatherSource`.
 
     The last row begins with 1 if the image has labels, and with 0, after no boxes, if it has none:
     in training, every second time step of a file (Kurth et al. 2017, section III-B). Images wider
