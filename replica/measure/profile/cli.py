@@ -34,7 +34,7 @@ from replica.trainer.starters import STARTERS, RankRequest, choose_starter
 from workloads.networks import NETWORKS
 
 DRAWING_VERB = "report-profile"
-"""The verb that prints and draws the result; it is not in the help."""
+"""Verb that prints and draws the result; it is not in the help."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _checked(arguments: argparse.Namespace) -> ProfileSettings:
-    """The settings. Raises UsageError for options that do not go together."""
+    """Check the options; give the settings. Raises UsageError for those that exclude each other."""
     random = arguments.workload is not None or arguments.size is not None
     if arguments.trial is not None and arguments.run is None:
         raise UsageError("--trial names a trial of a run: name its directory, too")
@@ -147,7 +147,7 @@ def _settings(
 
 
 def profile_step(settings: ProfileSettings) -> dict[str, Any]:
-    """Profile in a process of its own; the result, which is also in the `output`.
+    """Profile in a process of its own; give the result, which is also in the `output`.
 
     Raises AiperfError if the steps cannot be trained.
     """

@@ -7,6 +7,6 @@ from aiperf.machine.accelerators import find_accelerators
 
 
 def memory_limit() -> int:
-    """Bytes: of the smallest GPU, else what is available of the machine's now."""
+    """The memory of the smallest GPU, or without any the machine's available memory, in bytes."""
     machine = this_host().memory().available
     return min((each.memory_bytes for each in find_accelerators()), default=machine)

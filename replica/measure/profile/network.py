@@ -16,11 +16,11 @@ from search_space.resnet import resnet
 from workloads.networks import NETWORKS
 
 IMAGE_AXES = 3
-"""Axes of the smallest input that has a size: height, width and channels."""
+"""Least number of axes of an input that has a size: height, width and channels."""
 
 
 def architecture_of(settings: ProfileSettings) -> Architecture:
-    """A file's network, a scientific one, or ResNet-50 for the data set; at the size asked for.
+    """Find the network: a file's, a scientific one, or ResNet-50; at the size asked for.
 
     Raises ArchitectureError or DatasetError.
     """
@@ -38,7 +38,7 @@ def _named(settings: ProfileSettings) -> Architecture:
 
 
 def resized(architecture: Architecture, size: int) -> Architecture:
-    """The same layers on an input whose first side is `size`; other sides keep their proportion.
+    """Resize a network: its input's first side is `size`, and other sides keep their proportion.
 
     Raises ArchitectureError if the input has no sides, or the layers do not fit.
     """
@@ -65,5 +65,5 @@ def _input(layer: Layer, shape: Shape, size: int) -> Layer:
 
 
 def elements(settings: ProfileSettings) -> int:
-    """Elements of all outputs of all layers for a batch: what the memory of a step grows with."""
+    """The elements of all layers' outputs for a batch, with which the memory of a step grows."""
     return settings.batch_size * sum(map(prod, architecture_of(settings).shapes.values()))

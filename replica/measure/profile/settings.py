@@ -1,4 +1,4 @@
-"""The request for a profile: what the verb asks of the process that trains under the profiler."""
+"""The request for a profile: the settings of the process that trains under the profiler."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class ProfileSettings(BaseModel):
 
     output: str
     architecture: str | None = None
-    """A file; by default the network of `workload`, else ResNet-50 for the data set."""
+    """File of the architecture; by default the network of `workload`, else ResNet-50."""
     workload: str | None = None
-    """A scientific network; it trains on random data."""
+    """Name of a scientific network, which trains on random data."""
     size: int | None = None
-    """First side of the input, which is random then."""
+    """First side of the input, whose values are random then."""
     dataset: str = "digits"
     data_dir: str | None = None
     synthetic_input: bool = False
@@ -28,7 +28,7 @@ class ProfileSettings(BaseModel):
     steps: int = 5
     framework: str = "tensorflow"
     ranks: int = 1
-    """Processes of this machine that train together, each with its own batch."""
+    """Number of processes of this machine that train together, each with its own batch."""
 
     @property
     def on_random_data(self) -> bool:

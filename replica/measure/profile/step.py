@@ -51,7 +51,7 @@ from aiperf.machine.accelerators import find_accelerators
 
 # Hardware counters: of the CPU by `perf stat`, of GPUs as far as the driver allows.
 #
-# Where a counter cannot be read, the reason is given in words.
+# If a counter cannot be read, the reason is given in words.
 
 PERF_TIMEOUT_S = 30.0
 
@@ -72,17 +72,17 @@ STAT = ("perf", "stat")
 
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 MOST_PARANOID = 2
-"""Beyond, users may not count their own processes (kernel.org, perf-security)."""
+"""Largest setting at which users may count their own processes (kernel.org, perf-security)."""
 
 DRIVER = Path("/proc/driver/nvidia/params")
 
 READY_S = 0.2
-"""Time for `perf` to attach itself; counts of the steps before are lost."""
+"""Seconds in which `perf` attaches itself; counts of the steps before are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Counts of the recorded steps by the name of the counter."""
+    """The counts of the recorded steps by the name of the counter."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -90,20 +90,20 @@ class Counters:
 
     @property
     def floating_point(self) -> float | None:
-        """Operations in single precision; None if they were not counted."""
+        """The operations in single precision; None if they were not counted."""
         known = [self.values[name] * each for name, each in FLOATING_POINT.items() if name in self.values]
         return sum(known) if known else None
 
 
 class CpuCounters:
-    """Counts this process while it is inside `counting`; `found` is known afterwards."""
+    """The counters of this process inside of `counting`; `found` has the counts afterwards."""
 
     def __init__(self) -> None:
         self.found = Counters(missing={"cpu": "not counted"})
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
-        """Count all threads of this process."""
+        """Run a block in which all threads of this process are counted."""
         reason = why_not()
         if reason is not None:
             self.found = Counters(missing={"cpu": reason})
@@ -143,7 +143,7 @@ def _known_of_counters(event: str) -> bool:
 
 
 def parse(text: str, problem: str = "") -> Counters:
-    """Counts from the output of `perf stat -x ;`."""
+    """Read counts from the output of `perf stat -x ;`."""
     values, missing = {}, {}
     for line in text.splitlines():
         fields = line.split(";")
@@ -166,7 +166,7 @@ def _reason(said: str) -> str:
 
 
 def gpu_reason(driver: Path = DRIVER) -> str:
-    """What stands between this program and the counters of the GPUs."""
+    """The reason why the counters of the GPUs cannot be read."""
     if not find_accelerators():
         return "no GPU"
     try:
@@ -181,7 +181,7 @@ def gpu_reason(driver: Path = DRIVER) -> str:
 WARM_UP_STEPS = 2
 
 KIB = 1024
-"""The unit of `ru_maxrss`."""
+"""Bytes of a unit of `ru_maxrss`."""
 
 
 def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def _times(settings: ProfileSettings, subject: Subject, recording: Recording) ->
 
 
 def _work(settings: ProfileSettings, subject: Subject, batch: tuple[Any, ...], recording: Recording) -> dict[str, Any]:
-    """Counted and executed operations by kind of layer; the last thing that trains."""
+    """Find counted and executed operations by kind of layer; the last call that trains."""
     steps = recording.named(STEP)
     events = [event for step in steps for event in recording.within(step).events]
     executed = COUNTS.load(choose_count(settings))(subject, batch, events, len(steps))
@@ -293,7 +293,7 @@ def _work(settings: ProfileSettings, subject: Subject, batch: tuple[Any, ...], r
 
 
 def _outside(subject: Subject, batch: tuple[Any, ...]) -> dict[str, float]:
-    """Seconds of what a training does outside its steps: one batch evaluated, one checkpoint."""
+    """Measure the seconds of an evaluated batch and of a checkpoint, outside of the steps."""
     clock = SystemClock()
     began = clock.monotonic_s()
     subject.evaluate(batch)
@@ -318,7 +318,7 @@ def _memory(settings: ProfileSettings, subject: Subject, known: dict[str, int], 
 
 
 def _counted(found: Counters, settings: ProfileSettings, image_operations: int) -> dict[str, Any]:
-    """Counts per step, and the share of the counted operations that the hardware executed."""
+    """Find the counts per step, and the share of counted operations that the hardware executed."""
     missing = {**found.missing, "gpu": gpu_reason()}
     floating = found.floating_point
     return {

@@ -1,4 +1,4 @@
-"""What a profile trains: a classification on its data set, or a network on random data."""
+"""The training of a profile: a classification on its data set, or a network on random data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Subject:
     model: Any
     optimiser: Any
     steps: Any
-    """`CompiledSteps`, or `NetworkSteps`, whose batches have no labels."""
+    """Steps: `CompiledSteps`, or `NetworkSteps`, whose batches have no labels."""
     batches: Iterator[tuple[Any, ...]]
 
     def train(self, batch: tuple[Any, ...]) -> None:
@@ -46,7 +46,7 @@ class Subject:
 
 
 def open_subject(settings: ProfileSettings, framework: Framework, collective: Collective) -> Subject:
-    """Build and open what the settings name.
+    """Build the model and open the data that the settings name.
 
     Raises AiperfError if data or architecture do not fit.
     """
@@ -72,7 +72,7 @@ def open_subject(settings: ProfileSettings, framework: Framework, collective: Co
 
 
 def _endless(source: Any, batch_size: int, share: RankShare) -> Iterator[tuple[Any, ...]]:
-    """Whole batches, epoch after epoch. Raises AiperfError if an epoch has none."""
+    """Yield whole batches, epoch after epoch. Raises AiperfError if an epoch has none."""
     epoch = 0
     while True:
         epoch += 1

@@ -1,4 +1,4 @@
-"""Memory of a training step against the size of its input, and the largest batch that fits."""
+"""The memory of a training step against the size of its input, and the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from replica.measure.profile.settings import ProfileSettings
 
 Axis = Literal["batch", "size"]
 AXES: dict[str, str] = {"batch": "batch_size", "size": "size"}
-"""The setting that each axis changes."""
+"""Settings that the axes change."""
 
 INTERMEDIATE = frozenset((BATCH, *PURPOSES.values()))
-"""Purposes of what the layers compute; other purposes are temporary."""
+"""Purposes of the layers' results; other purposes are temporary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,20 @@ class Point:
 
     value: int
     elements: int
-    """Of all outputs of all layers, for the whole batch."""
+    """Elements of all outputs of all layers, for the whole batch."""
     fits: bool
     reason: str = ""
-    """Why it does not fit."""
+    """Reason why the step does not fit; empty if it does."""
     step_s: float | None = None
     weights_bytes: int = 0
-    """Weights and optimiser state."""
+    """Bytes of weights and optimiser state."""
     intermediate_bytes: int = 0
-    """Input, activations and gradients."""
+    """Bytes of input, activations and gradients."""
     temporary_bytes: int = 0
-    """Temporaries, values of the update, and rounding."""
+    """Bytes of temporaries, values of the update, and rounding."""
     unexplained_bytes: int = 0
     process_peak_bytes: int | None = None
-    """Of the whole process, its programs included."""
+    """Most bytes of the whole process, its programs included."""
 
     @property
     def peak_bytes(self) -> int:
@@ -57,7 +57,7 @@ class Sweep:
     points: list[Point] = field(default_factory=list)
 
     def needed(self, amount: float) -> float | None:
-        """Bytes of a process for this many elements, on a line through the measured points."""
+        """The bytes of a process for this many elements, on a line through the measured points."""
         line = self._line()
         if line is None:
             return None
@@ -77,7 +77,7 @@ class Sweep:
         return [each for each in self.points if each.fits]
 
     def _line(self) -> tuple[float, float] | None:
-        """Intercept and slope of bytes against elements, by least squares."""
+        """The intercept and slope of bytes against elements, by least squares."""
         known = self._measured
         if not known:
             return None
@@ -102,7 +102,7 @@ class Sweep:
 
 
 def parse_sweep(text: str) -> tuple[Axis, tuple[int, ...]]:
-    """The axis and the values of `batch=1,2,4`. Raises UsageError."""
+    """Read the axis and the values of `batch=1,2,4`. Raises UsageError."""
     name, _, values = text.partition("=")
     try:
         found = tuple(sorted({int(value) for value in values.split(",")}))
@@ -144,7 +144,7 @@ def sweep(
 
 
 def point_of(value: int, amount: int, profile: dict[str, Any]) -> Point:
-    """The memory of a profile, as far as a sweep shows it."""
+    """Find the memory of a profile, as a sweep shows it."""
     purposes: dict[str, int] = profile["memory_bytes"]
     weights, intermediate = _sum(purposes, (WEIGHTS, STATE)), _sum(purposes, INTERMEDIATE)
     unexplained = purposes.get(UNEXPLAINED, 0)

@@ -73,7 +73,7 @@ def _memory(more: int) -> Iterator[None]:
 
 
 def _check_members(path: Path) -> int:
-    """Check the archive; give its weights' bytes. Raises ValueError for a foreign one, or a bomb."""
+    """Check the archive; give its weights' bytes. Raises ValueError if it is not Keras's."""
     with zipfile.ZipFile(path) as archive:
         names = [member.filename for member in archive.infolist()]
         if sorted(names) != sorted(MEMBERS):

@@ -17,7 +17,7 @@ COUNTS: Registry[Count] = Registry(
 
 
 def choose_count(settings: ProfileSettings) -> str:
-    """The name of the count for a profile: XLA's wherever it compiles the step."""
+    """The name of the count for a profile: XLA's if XLA compiles the step."""
     return "xla" if settings.xla or settings.framework == "jax" else settings.framework
 
 

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """Floating-point operations of one step by the kind of layer that they belong to."""
+    """The floating-point operations of one step by the kind of layer that they belong to."""
 
     source: str
-    """The program whose rules they follow."""
+    """Program whose rules they follow."""
     by_kind: Mapping[str, float]
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Reasons by the kind of which not all operations are known."""
+    """Reasons by kind of layer, if not all of its operations are known."""
 
 
 class Count(Protocol):
-    """Counts the operations of a training step, once."""
+    """A count of the operations of one training step."""
 
     def __call__(self, subject: Subject, batch: tuple[Any, ...], events: Sequence[Event], steps: int) -> Executed:
         """By the recorded events of all steps, or by another step on the batch."""

@@ -1,4 +1,4 @@
-"""Counted and executed operations of a step side by side, by kind of layer."""
+"""The counted and the executed operations of a step, by kind of layer."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ UNCOUNTED = "no operation of the step has its name: it is part of the loss, or o
 
 @dataclass(frozen=True, slots=True)
 class KindWork:
-    """Operations of all layers of one kind in a step: both passes, all images of a rank."""
+    """The operations of all layers of one kind in a step: both passes, all images of a rank."""
 
     kind: str
     layers: int
     counted: int
-    """By the rules; 0 for what they do not count."""
+    """Operations by the rules; 0 for kinds that they do not count."""
     executed: float | None
-    """By the framework; None if it does not tell."""
+    """Operations by the framework; None if it does not report them."""
     reason: str
-    """Why it does not."""
+    """Reason why the framework does not report them; empty if it does."""
 
 
 def work_by_kind(architecture: Architecture, rule_set: RuleSet, batch_size: int, executed: Executed) -> list[KindWork]:
-    """All kinds that are counted or executed, the most counted first."""
+    """List all kinds that are counted or executed, the most counted first."""
     found = []
     totals = count(architecture, rule_set).by_kind
     for kind in [*totals, *(executed.by_kind.keys() - totals.keys())]:

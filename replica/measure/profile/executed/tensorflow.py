@@ -1,4 +1,4 @@
-"""Operations of the graph of a training step, by the rules of TensorFlow's profiler."""
+"""The operations of a training step's graph, by the rules of TensorFlow's profiler."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _gradient_graph(model: Any, images: int) -> Any:
 
 
 def _reached(graph: Any) -> Iterator[Any]:
-    """The operations that the results depend on: others, which the tape has left, do not run."""
+    """Find the operations that results depend on: others, which the tape has left, do not run."""
     waiting = [*(tensor.op for tensor in graph.outputs), *graph.control_outputs]
     seen: set[str] = set()
     while waiting:

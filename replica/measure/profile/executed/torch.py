@@ -1,4 +1,4 @@
-"""Convolutions and matrix products of a step, as PyTorch counts them while they run."""
+"""The convolutions and matrix products of a step, as PyTorch counts them while they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of the instructions that XLA executed, as the recording names them."""
+"""The operations of the instructions that XLA executed, as the recording names them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from replica.measure.profile.subject import Subject
 
 
 def count(subject: Subject, batch: tuple[Any, ...], events: Sequence[Event], steps: int) -> Executed:
-    """The sum over the recorded instructions; each part of a fusion belongs to its own layer."""
+    """Sum over the recorded instructions; each part of a fusion belongs to its own layer."""
     names = {node.name: node.layer.kind for node in subject.architecture.nodes}
     found: dict[str, float] = {}
     missing: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Training steps of networks with outputs of any shapes on random data, by framework."""
+"""Training steps on random data by framework, for networks with outputs of any shapes."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ from aiperf.network.layers import Shape
 
 @dataclass(frozen=True, slots=True)
 class RandomBatches:
-    """The same random batch for every step: (N, ...) float32, from a fixed seed, on the device."""
+    """A random batch that every step uses: (N, ...) float32, from a fixed seed, on the device."""
 
     images: Any
 
     @classmethod
     def of(cls, shape: Shape, batch_size: int, seed: int = 1) -> RandomBatches:
-        """Standard normal values of the input's shape."""
+        """Draw standard normal values of the input's shape."""
         drawn = np.random.default_rng(seed).standard_normal((batch_size, *shape), np.float32)
         return cls(keras.ops.convert_to_tensor(drawn))
 
@@ -30,11 +30,11 @@ class RandomBatches:
 
 
 def mean_square(outputs: Any) -> Any:
-    """The sum over the outputs of each one's mean square, in float32."""
+    """The sum of the mean squares of all outputs, in float32."""
     flat = keras.tree.flatten(outputs)
     return sum(keras.ops.mean(keras.ops.square(keras.ops.cast(each, "float32"))) for each in flat)
 
 
 def size_of(batch: Iterable[Any]) -> int:
-    """Bytes of all arrays of a batch, of NumPy or of the framework."""
+    """The bytes of all arrays of a batch, of NumPy or of the framework."""
     return sum(int(keras.ops.convert_to_numpy(part).nbytes) for part in batch)

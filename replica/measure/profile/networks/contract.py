@@ -20,10 +20,10 @@ class NetworkSteps(Protocol):
     def __init__(self, model: Any, optimiser: Any, collective: Collective, batch_size: int, xla: bool) -> None: ...
 
     def train(self, images: Any) -> Any:
-        """Do one update; the loss before it, on the device."""
+        """Do one update; give the loss before it, on the device."""
 
     def evaluate(self, images: Any) -> Any:
-        """The loss of the model as it stands, on the device."""
+        """Compute the loss of the model as it stands, on the device."""
 
     def read(self, results: Sequence[Any]) -> list[float]:
         """Wait for the steps that gave these results."""

@@ -13,11 +13,11 @@ from replica.trainer.collectives import Collective
 from replica.trainer.model.state import KerasState
 
 Values = list[Any]
-"""Arrays of variables."""
+"""Arrays of some variables."""
 
 
 class JaxNetworkSteps(KerasState):
-    """Pure functions of the variables' values, compiled ahead for one size (`NetworkSteps`)."""
+    """Steps as pure functions of the variables' values, compiled for one size (`NetworkSteps`)."""
 
     def __init__(self, model: Any, optimiser: Any, collective: Collective, batch_size: int, xla: bool) -> None:
         super().__init__(model, optimiser, collective)
@@ -52,7 +52,7 @@ class JaxNetworkSteps(KerasState):
         return mean_square(self._model.stateless_call(trained, others, images, training=False)[0])
 
     def train(self, images: Any) -> Any:
-        """Do one update; the loss before it."""
+        """Do one update; give the loss before it."""
         loss, *after = self._program(*self._values(), images)
         variables = (
             self._model.trainable_variables, self._model.non_trainable_variables, self._optimiser.variables,
@@ -63,7 +63,7 @@ class JaxNetworkSteps(KerasState):
         return loss
 
     def evaluate(self, images: Any) -> Any:
-        """The loss of the model as it stands."""
+        """Compute the loss of the model as it stands."""
         trained, others, _ = self._values()
         return self._score(trained, others, images)
 

@@ -13,7 +13,7 @@ from replica.trainer.model.state import KerasState
 
 
 class TensorFlowNetworkSteps(KerasState):
-    """Graphs for whole batches (`NetworkSteps`)."""
+    """Steps as graphs for whole batches (`NetworkSteps`)."""
 
     def __init__(self, model: Any, optimiser: Any, collective: Collective, batch_size: int, xla: bool) -> None:
         super().__init__(model, optimiser, collective)

@@ -13,13 +13,13 @@ from replica.trainer.model.state import KerasState
 
 
 class TorchNetworkSteps(KerasState):
-    """Keras's own layers under PyTorch's autograd (`NetworkSteps`)."""
+    """Steps by Keras's own layers under PyTorch's autograd (`NetworkSteps`)."""
 
     def __init__(self, model: Any, optimiser: Any, collective: Collective, batch_size: int, xla: bool) -> None:
         super().__init__(model, optimiser, collective)
 
     def train(self, images: Any) -> Any:
-        """Do one update; the loss before it."""
+        """Do one update; give the loss before it."""
         variables = self._model.trainable_variables
         loss = mean_square(self._model(images, training=True))
         values = [variable.value for variable in variables]
@@ -29,7 +29,7 @@ class TorchNetworkSteps(KerasState):
         return loss.detach()
 
     def evaluate(self, images: Any) -> Any:
-        """The loss of the model as it stands."""
+        """Compute the loss of the model as it stands."""
         with torch.no_grad():
             return mean_square(self._model(images, training=False))
 

@@ -1,4 +1,4 @@
-"""Recordings of PyTorch's profiler (a trace in Chrome's format), read into plain values.
+"""The reader of recordings of PyTorch's profiler (a trace in Chrome's format).
 
 Operations nest: `aten::conv2d` holds the operation of the library that computes it. PyTorch names
 no phases: what autograd's engine runs is the backward pass, what comes before it in a step the
@@ -22,11 +22,11 @@ LIBRARIES = {"mkldnn": "oneDNN", "cudnn": "cuDNN", "cublas": "cuBLAS", "nccl": "
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 CPU = 0
-"""PyTorch's number of the CPU among the types of devices."""
+"""Number of the CPU among PyTorch's types of devices."""
 
 
 def read_trace(trace: Mapping[str, Any], held: int) -> Recording:
-    """Operations of the accelerator, or of the CPU if there is none; spans; allocations.
+    """Read operations of the accelerator, or of the CPU if there is none; spans; allocations.
 
     The profiler counts the CPU's memory from its own begin, when `held` bytes were in use.
     """

@@ -18,20 +18,20 @@ PURPOSES = {"forward": "activations", "backward": "gradients", "communication": 
 
 TEMPORARY, PERSISTENT, NEW_VALUES = "temporaries", "persistent", "values of the update"
 PROGRAM = "buffers of XLA programs"
-"""A program compiled by XLA takes one block for everything in it."""
+"""Purpose of the one block that a program compiled by XLA takes for everything in it."""
 
 ROUNDING, UNEXPLAINED = "rounding of the allocator", "unexplained"
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatorTotals:
-    """The allocator with the most memory in use."""
+    """The totals of the allocator with the most memory in use."""
 
     name: str
     peak_bytes: int
-    """In the recorded steps."""
+    """Most bytes in use in the recorded steps."""
     lifetime_peak_bytes: int
-    """Since the process began: building and the first step included."""
+    """Most bytes in use since the process began, with building and the first step."""
     fragmentation: float | None
     """Share of the free memory outside its largest piece, at the peak."""
     explained: float
@@ -41,11 +41,11 @@ class AllocatorTotals:
 def memory_at_peak(
     allocations: Sequence[Allocation], known: Mapping[str, int], steps: Sequence[float]
 ) -> tuple[dict[str, int], AllocatorTotals | None]:
-    """Bytes by purpose at the peak, and the totals; they sum to the allocator's peak.
+    """Find the bytes by purpose at the peak, and the totals; they sum to the allocator's peak.
 
     `known` are the bytes of weights, optimiser state and batch; `steps` the moments at which steps
-    began, the first of which may come after the recording did. Without allocations since then, only
-    what is known.
+    began, the first of which may come after the recording did. Without allocations since then the
+    bytes are those of `known`.
     """
     own = _of_main_allocator(allocations)
     peak = max((each for each in own if each.moment_s >= steps[0]), key=lambda each: each.in_use, default=None)
@@ -73,7 +73,7 @@ def _of_main_allocator(allocations: Sequence[Allocation]) -> list[Allocation]:
 
 
 def _live(own: Sequence[Allocation], peak: Allocation, began: float) -> dict[str, int]:
-    """Bytes taken in the step of the peak and live at it, by purpose.
+    """Find the bytes that were taken in the step of the peak and are live at it, by purpose.
 
     Values of the update take the place of others, whose memory is given back: those are variables
     of known size, and only what the update holds beyond them counts. Those of earlier steps are
@@ -112,5 +112,5 @@ def _purpose(allocation: Allocation) -> str:
 
 
 def _operation_of(node: str) -> str:
-    """`AddN` of nodes named AddN, AddN_1, ...: allocations are recorded with their node only."""
+    """The operation of a node's name, `AddN` of AddN_1: allocations are recorded by node alone."""
     return node.rpartition("/")[2].partition("_")[0]

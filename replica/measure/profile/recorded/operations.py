@@ -1,4 +1,4 @@
-"""Time of a step by kind of operation, and by kind of layer next to the counted operations."""
+"""The time of a step by kind of operation, and by kind of layer with its counted operations."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from replica.measure.profile.recorded.phases import event_phase
 from replica.measure.profile.recorded.recording import Event, segments
 
 NO_LAYER = "no layer"
-"""Losses, the update, sums of gradients and the input: they count no operations."""
+"""Kind of losses, the update, sums of gradients and the input, which count no operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationTime:
-    """Self time of all operations of one kind in one phase, and how often they ran, per step."""
+    """The self time of all operations of one kind in one phase, and their number, per step."""
 
     operation: str
     phase: str
@@ -28,17 +28,17 @@ class OperationTime:
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Self time of all layers of one kind per step, and what they count."""
+    """The self time of all layers of one kind per step, and their counted operations."""
 
     kind: str
     layers: int
     seconds: float
     operations: int
-    """Counted, forward and backward, of all images of a step; 0 for kinds that count nothing."""
+    """Counted operations, forward and backward, of all images of a step; 0 for other kinds."""
 
 
 def operation_times(events: Iterable[Event], steps: int) -> list[OperationTime]:
-    """All kinds of operations, the longest first."""
+    """List all kinds of operations, the longest first."""
     totals: dict[tuple[str, str, str], float] = {}
     calls: dict[tuple[str, str, str], int] = {}
     events = list(events)
@@ -57,7 +57,7 @@ def _key(event: Event) -> tuple[str, str, str]:
 def layer_times(
     events: Iterable[Event], steps: int, architecture: Architecture, rule_set: RuleSet, batch_size: int
 ) -> list[LayerTime]:
-    """All kinds of layers, the longest first; the sum is that of all operations.
+    """List all kinds of layers, the longest first; the sum is that of all operations.
 
     None if the recording does not name layers.
     """

@@ -1,4 +1,4 @@
-"""The phases of an iteration: which one an operation belongs to, and the wall time of each."""
+"""The phases of an iteration: the phase of an operation, and the wall time of each phase."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from replica.measure.profile.recorded.recording import Event, Recording, Segment, Span, segments
 
 BACKWARD = "gradient_tape/"
-"""Part of the names that TensorFlow gives to nodes of the backward pass."""
+"""Part of the names of TensorFlow's nodes of the backward pass."""
 
 ADD_GRADIENTS = "AddN"
-"""The sum of gradients of a tensor that several layers read.
+"""Operation that sums the gradients of a tensor that several layers read.
 
-The only operation of the backward pass without it in its name.
+No other operation of the backward pass lacks `BACKWARD` in its name.
 """
 
 UPDATE = ("sgd", "loss_scale", "global_norm", "Assign", "ResourceApply")
@@ -21,14 +21,14 @@ INPUT = ("Iterator", "DecodeJpeg", "ParallelMap", "TensorSlice", "Prefetch", "Ba
 COMMUNICATION = ("Horovod", "Collective", "Nccl", "AllReduce")
 
 JAX, JAX_FORWARD, JAX_BACKWARD = "jit(", "jvp(", "transpose("
-"""JAX names the transformations that made an instruction; what the gradient did not make is the
-update."""
+"""Names of the transformations by which JAX made an instruction; one that the gradient did not make
+is of the update."""
 
 UNCOUNTED, STEP, FETCH = "uncounted", "train", "input"
 """Names of the marked spans; the first step under the profiler is not counted."""
 
 HOST = "host"
-"""Time of a step in which no operation ran: Python, dispatching and waiting."""
+"""Phase of a step in which no operation ran: Python, dispatching and waiting."""
 
 WAITING = ("input", "communication")
 """Phases in which the step waits for others than its own operations."""
@@ -54,19 +54,19 @@ def phase_of(node: str, operation: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Operations of one phase that follow each other on one lane."""
+    """A run of operations of one phase on one lane."""
 
     lane: str
     phase: str
     operation: str
-    """The longest of them."""
+    """Name of the longest of them."""
     start_s: float
-    """From the begin of the step."""
+    """Seconds from the beginning of the step."""
     end_s: float
 
 
 def wall_times(step: Span, recording: Recording) -> dict[str, float]:
-    """Seconds of a step by phase; they sum to the step.
+    """Find the seconds of a step by phase; they sum to the step.
 
     An instant belongs to the phases of the operations that run in it, in equal parts. If none runs,
     it is `input` while the step fetches its batch, `communication` during an exchange, which
@@ -92,7 +92,7 @@ def wall_times(step: Span, recording: Recording) -> dict[str, float]:
 
 
 def _waits(recording: Recording) -> list[tuple[str, float, float]]:
-    """Times in which the step may wait for its batch or for other ranks, without overlaps."""
+    """Find the times in which the step may wait for its batch or for others, without overlaps."""
     fetches = [("input", span.start_s, span.end_s) for span in recording.named(FETCH)]
     exchanges = [
         ("communication", event.start_s, event.end_s)
@@ -129,7 +129,7 @@ def event_phase(event: Event) -> str:
 
 
 def blocks(step: Span, recording: Recording, gap_share: float = 0.002) -> list[Block]:
-    """The step as blocks for a timeline.
+    """Divide the step into blocks for a timeline.
 
     Segments of one phase on one lane are joined over gaps of less than this share of the step.
     """

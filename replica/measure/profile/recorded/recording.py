@@ -17,14 +17,14 @@ class Event:
     lane: str
     library: str = ""
     phase: str = ""
-    """If the recording has it; else it is known by the names."""
+    """Phase if the recording has it; else it follows from the names."""
     work: tuple[tuple[str, float | None], ...] = ()
     """Floating-point operations of instructions of XLA, by node; None if XLA does not know them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A time in which an operation was the innermost of its lane."""
+    """A period in which an operation was the innermost of its lane."""
 
     start_s: float
     end_s: float
@@ -52,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory taken or given back."""
+    """A piece of memory that was taken or given back."""
 
     moment_s: float
     taken: bool
@@ -71,12 +71,12 @@ class Allocation:
     fragmentation: float | None
     """Share of the free memory that is not in its largest piece, 0 to 1; None if not recorded."""
     phase: str = ""
-    """If the recording has it; else it is known by the node."""
+    """Phase if the recording has it; else it follows from the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Everything that was recorded."""
+    """The operations, spans and allocations of a recording."""
 
     events: tuple[Event, ...] = ()
     spans: tuple[Span, ...] = ()
@@ -87,7 +87,7 @@ class Recording:
         return sorted((span for span in self.spans if span.name == name), key=lambda span: span.start_s)
 
     def within(self, span: Span) -> Recording:
-        """The part that began in a span."""
+        """The part of the recording that began in a span."""
         return Recording(
             tuple(event for event in self.events if span.start_s <= event.start_s < span.end_s),
             tuple(each for each in self.spans if span.start_s <= each.start_s < span.end_s),
@@ -96,7 +96,7 @@ class Recording:
 
 
 def segments(events: Iterable[Event]) -> Iterator[Segment]:
-    """The times of each event without those of the events inside it on the same lane."""
+    """Find the times of each event without those of the events inside it on the same lane."""
     lanes: dict[str, list[Event]] = {}
     for event in events:
         lanes.setdefault(event.lane, []).append(event)

@@ -1,4 +1,4 @@
-"""Recordings of TensorFlow's profiler (XSpace), read into plain values.
+"""The reader of recordings of TensorFlow's profiler (XSpace), with the work of XLA's instructions.
 
 On CPUs, threads of the executor are lines of the host's plane, with events named `node:Operation`.
 On GPUs, kernels in a device's plane name their node.
@@ -26,7 +26,7 @@ from replica.measure.profile.recorded.recording import Allocation, Event, Record
 # integers do not count.
 
 FLOATING = frozenset((10, 11, 12, 16, *range(19, 26), 28, 29))
-"""F16, F32, F64, BF16 and the types of 8 bits in XLA's enumeration `PrimitiveType`."""
+"""Floating-point types in XLA's `PrimitiveType`: F16, F32, F64, BF16, and those of 8 bits."""
 
 ELEMENTWISE = frozenset((
     "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "clamp", "negate", "abs", "sign",
@@ -38,7 +38,7 @@ LIBRARY_CALL = "custom-call"
 
 
 def work_of(instruction: Any, by_id: Mapping[int, Any]) -> float | None:
-    """Operations of an instruction without those of computations that it calls.
+    """Count the operations of an instruction without those of computations that it calls.
 
     `by_id` has its operands. None for a call of a library, which XLA does not describe.
     """
@@ -60,7 +60,7 @@ def _elements(instruction: Any) -> int:
 
 
 def _convolution(instruction: Any, operands: list[Any]) -> int:
-    """Multiply-accumulates whose input is neither padding nor a hole between dilated elements."""
+    """Count multiply-accumulates whose input is neither padding nor a hole of a dilation."""
     images, kernel = (list(operand.shape.dimensions) for operand in operands[:2])
     result = list(instruction.shape.dimensions)
     axes = instruction.convolution_dimension_numbers
@@ -103,7 +103,7 @@ _RULES: Mapping[str, Callable[[Any, list[Any]], int]] = {
 HEAVY = frozenset(("convolution", "dot"))
 
 SILENT = frozenset(("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "broadcast", "copy"))
-"""Instructions that do not name a fusion, if there are others in it."""
+"""Instructions that do not give a fusion its name if there are others in it."""
 
 
 Work = tuple[tuple[str, float | None], ...]
@@ -119,11 +119,11 @@ class Instruction(NamedTuple):
 
 
 Programs = Mapping[tuple[str, str], Instruction]
-"""By the names of program and instruction."""
+"""Instructions by the names of program and instruction."""
 
 
 def read_programs(space: Any) -> Programs:
-    """All instructions of the programs that ran; none without XLA."""
+    """Read all instructions of the programs that ran; none without XLA."""
     from tensorflow.compiler.xla.service import hlo_pb2  # noqa: PLC0415
 
     found: dict[tuple[str, str], Instruction] = {}
@@ -138,7 +138,7 @@ def read_programs(space: Any) -> Programs:
 
 
 def instructions(module: Any) -> dict[tuple[str, str], Instruction]:
-    """All instructions of one program, by its name and theirs."""
+    """Read all instructions of one program, by its name and theirs."""
     computations = {computation.id: computation for computation in module.computations}
     found: dict[tuple[str, str], Instruction] = {}
     for computation in module.computations:
@@ -152,7 +152,7 @@ def instructions(module: Any) -> dict[tuple[str, str], Instruction]:
 
 
 def _work(instruction: Any, computation: Any, computations: Mapping[int, Any], node: str = "") -> Work:
-    """Operations of an instruction, or of all parts of a fusion, each of its own node."""
+    """Count the operations of an instruction, or of all parts of a fusion, each of its own node."""
     own = instruction.metadata.op_name or node
     if instruction.opcode != "fusion":
         by_id = {each.id: each for each in computation.instructions}
@@ -167,7 +167,7 @@ def _parts(instruction: Any, computations: Mapping[int, Any]) -> list[Any]:
 
 
 def _nodes(computation: Any, computations: Mapping[int, Any]) -> dict[int, str]:
-    """Each instruction's node: its own, or one of its parts', or that of its reader.
+    """Find each instruction's node: its own, or one of its parts', or that of its reader.
 
     In a fusion, the node of a convolution or a matrix product in it comes first: it is what takes
     the time. XLA adds copies and transpositions for the sake of the instruction that reads them.
@@ -203,14 +203,14 @@ KERNELS = {
     "cudnn": "cuDNN", "cublas": "cuBLAS", "gemm": "cuBLAS", "cutlass": "CUTLASS", "nccl": "NCCL",
     "fusion": XLA, "Eigen": "Eigen",
 }  # fmt: skip
-"""Libraries by a part of the name of a GPU kernel, the first that fits."""
+"""Libraries by a part of the name of their GPU kernels; the first that fits counts."""
 
 UNSAID = "unknown"
 
 ASYNC_START, ASYNC_DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
 
 EXCHANGES = "exchanges"
-"""The lane of operations that exchange data with other ranks."""
+"""Lane of operations that exchange data with other ranks."""
 
 
 def load(folder: Path) -> Any:
@@ -229,7 +229,7 @@ def load(folder: Path) -> Any:
 
 
 def read_recording(space: Any) -> Recording:
-    """Operations of the accelerators, or of the CPU if there are none; spans; allocations."""
+    """Read operations of the accelerators, or of the CPU if there are none; spans; allocations."""
     devices = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
     host = [plane for plane in space.planes if plane.name == "/host:CPU"]
     programs = read_programs(space)
@@ -246,7 +246,7 @@ def read_recording(space: Any) -> Recording:
 
 
 def plain(operation: str) -> str:
-    """The name of an operation without that of the library that computes it."""
+    """Strip the name of a library from the operation that it computes."""
     for prefix in ("_MklNative", "_Mkl"):
         operation = operation.removeprefix(prefix)
     return operation
@@ -275,7 +275,7 @@ def _events(plane: Any, line: Any, programs: Programs, device: bool) -> Iterator
 
 
 def _exchanges(plane: Any) -> Iterator[Event]:
-    """Exchanges with other ranks, which run outside the executor: from their start to their end.
+    """Read exchanges with other ranks, from start to end: they run outside the executor.
 
     Each start has the name of its node; ends come in the same order for one node.
     """
@@ -329,12 +329,12 @@ def _allocations(plane: Any, line: Any) -> Iterator[Allocation]:
 
 
 def _finite(value: float) -> float | None:
-    """The value, or None where nothing is free: the profiler divides by it."""
+    """The value, or None if nothing is free: the profiler divides by the free memory."""
     return value if isfinite(value) else None
 
 
 def _notes(plane: Any, event: Any) -> Mapping[str, Any]:
-    """What the profiler keeps with an event and with its name."""
+    """The notes that the profiler keeps with an event and with its name."""
     stats = [*plane.event_metadata[event.metadata_id].stats, *event.stats]
     return {plane.stat_metadata[stat.metadata_id].name: _value(plane, stat) for stat in stats}
 

@@ -1,4 +1,4 @@
-"""The contract of a profiler: it records what a framework does between `start` and `stop`."""
+"""The contract of a profiler: it records the work of a framework between `start` and `stop`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Recorder(Protocol):
         """Mark a part of the program; `number` is that of the step."""
 
     def stop(self, held: int) -> Recording:
-        """End, and read what was recorded.
+        """End, and read the recording.
 
         `held` are the bytes that were known to be in use before: some profilers count from their
         own begin.

@@ -17,7 +17,7 @@ from replica.measure.profile.recorded.recording import Recording
 
 
 class JaxRecorder:
-    """Instructions of the programs that XLA has compiled."""
+    """The recorder of instructions of the programs that XLA has compiled."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()

@@ -14,7 +14,7 @@ from replica.measure.profile.recorded.recording import Recording
 
 
 class TensorFlowRecorder:
-    """Operations of the executor or of XLA, and allocations."""
+    """The recorder of operations of the executor or of XLA, and of allocations."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()

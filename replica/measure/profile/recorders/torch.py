@@ -15,7 +15,7 @@ from replica.measure.profile.recorded.recording import Recording
 
 
 class TorchRecorder:
-    """Operations of the library ATen, the kernels of an accelerator, and allocations."""
+    """The recorder of ATen's operations, an accelerator's kernels, and allocations."""
 
     def __init__(self) -> None:
         activities = [torch.profiler.ProfilerActivity.CPU]
