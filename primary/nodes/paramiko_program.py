@@ -157,7 +157,7 @@ def _connect_to(hop: Hop, before: paramiko.Transport | None, way: dict[str, Any]
         look_for_keys=False,
         sock=through,
         timeout=way["timeout_s"],
-        banner_timeout=way["timeout_s"],
+        banner_timeout=2 * way["timeout_s"],  # its error is also that of a closed connection: `timeout` is first
         auth_timeout=way["timeout_s"],
         transport_factory=known.transport,
     )
