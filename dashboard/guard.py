@@ -43,6 +43,7 @@ def refusal(token: str, given: bytes, host: str, origin: str | None) -> str | No
         return "the dashboard answers at 127.0.0.1 and localhost only; open the address that it printed"
     if origin is not None and origin != f"http://{host}":
         return "the request comes from a page of another origin"
+    # In constant time, so that the time to a refusal shows nothing of the token.
     if not hmac.compare_digest(token.encode(), given):
         return "the token is missing or wrong; open the address that `aiperf dashboard` printed, with its token"
     return None

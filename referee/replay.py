@@ -143,6 +143,7 @@ class RecordedHistory:
 
 def _read(file: Path) -> _Writer:
     lines = read_from(file).split(b"\n")[:-1]
+    # Most lines are progress, of which a search knows nothing: they are not decoded.
     numbered = [(n, line) for n, line in enumerate(lines, 1) if not any(word in line for word in NEEDLESS)]
     places, records = [], []
     for number, line in numbered:
@@ -163,6 +164,7 @@ class RecordsUpTo:
     def advance(self, cursor: Cursor) -> bool:
         """Take a cursor as the new end; False, without effect, if records were read behind it."""
         heads = cursor.heads
+        # What was read cannot be unread: a search that has seen later records must begin anew.
         if any(writer not in heads or heads[writer][0] < place for writer, place in self._read.items()):
             return False
         self._cursor = cursor

@@ -136,6 +136,7 @@ class Architecture:
                 read = digests[names[0]]
             else:
                 inputs = [digests[name] for name in names]
+                # An addition of a and b is that of b and a: equal networks, so equal hashes.
                 if node.layer.commutes:
                     inputs.sort()
                 if node.shares:
@@ -146,6 +147,7 @@ class Architecture:
                 hashed = (read, sha256(node.text + read).digest())
                 object.__setattr__(node, "hashed", hashed)
             digests[node.name] = hashed[1]
+        # Sorted, so that neither names nor the order of independent branches matter.
         whole = b"".join(sorted(digests.values())) + digests[self.output.name]
         whole += b"".join(sorted(digests[name] for name in self.heads))
         return sha256(whole).hexdigest()[:HASH_DIGITS]

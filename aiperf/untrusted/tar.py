@@ -61,6 +61,7 @@ def tar_members(stream: Stream, end: int, start: int = 0) -> Iterator[Member]:
         header = _header(block)
         kind, size = header.type, _size(given.get("size"), header.size)
         position += BLOCK
+        # A member fills whole blocks (POSIX, ustar).
         following = position + -(-size // BLOCK) * BLOCK
         if following > end:
             raise TarError(f"{header.name[:100]!r} is larger than it may be, or than the archive is")
@@ -68,6 +69,7 @@ def tar_members(stream: Stream, end: int, start: int = 0) -> Iterator[Member]:
             given = {**given, **_extended(kind, _read(stream, size))}
         elif kind in (*_FILES, tarfile.DIRTYPE):
             yield Member(given.get("path", header.name), position, size, kind == tarfile.DIRTYPE)
+            # An extended header is for the next member only.
             given = {}
         else:
             raise TarError(f"{given.get('path', header.name)[:200]!r} is neither a file nor a folder")
@@ -106,6 +108,8 @@ def _extended(kind: bytes, data: bytes) -> dict[str, str]:
         return {"path": data.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")}
     found: dict[str, str] = {}
     while kind == tarfile.XHDTYPE and data:
+        # A line of the header: its length in digits, a space, KEY=VALUE, and a line feed. The
+        # length counts all of these.
         length, space, _ = data[:20].partition(b" ")
         number = int(length) if space and length.isdigit() else 0
         key, equals, value = data[len(length) + 1 : number - 1].partition(b"=")

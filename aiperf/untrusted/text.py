@@ -72,6 +72,8 @@ def for_cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = for_terminal(value)
+    # Spreadsheets take these beginnings for formulas, which can run programs (OWASP, CSV
+    # injection).
     formula = value.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NUMBER.fullmatch(value) and value != "-"
     return f"'{text}" if formula else text
 

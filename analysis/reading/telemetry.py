@@ -132,6 +132,7 @@ class Telemetry:
         if not rows:
             return np.full(len(edges_ms) - 1, np.nan)
         table = np.array(rows)
+        # Not `nanmean`, which warns of bins in which every node lacks a value.
         there = ~np.isnan(table)
         count = there.sum(axis=0)
         total = np.where(there, table, 0.0).sum(axis=0)
@@ -184,6 +185,7 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
     nodes = []
     for host, parts in sorted(by_host.items()):
         samples = np.concatenate([part for part, _ in parts])
+        # A node may have files of several processes: only their times put the samples in order.
         order = np.argsort(samples[:, 0], kind="stable")
         nodes.append(NodeSeries(host, samples[order], frozenset(writers[host]), _cards(parts, samples[:, 0], order)))
     return Telemetry(tuple(nodes), unreadable)

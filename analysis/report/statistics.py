@@ -76,6 +76,7 @@ def _jackknifed(data: RunData, trials: Sequence[TrialPart]) -> tuple[int, str, f
                 replicas[trial.replica] += trial.operations
         totals = [1000 * done / data.duration_ms for done in replicas.values()]
         count = len(totals)
+        # The score grows with the replicas: what is left without one of n is scaled to n.
         left_out = [(sum(totals) - own) * count / (count - 1) for own in totals] if count > 1 else []
         return count, "replicas", jackknife_error(left_out)
     block_ms = min(GRID_MS, max(1, data.duration_ms // BLOCKS))
@@ -123,6 +124,7 @@ def _error(work: WorkColumns, end_ms: int) -> IntervalPart | None:
     evaluated, correct = rows[:, 4], rows[:, 5]
     errors = 1 - correct / evaluated
     best = errors == errors.min()
+    # Of equally good epochs the one with the fewest images, whose interval is the widest.
     count, wrong = min(zip(evaluated[best].tolist(), (evaluated - correct)[best].tolist(), strict=True))
     if not 0 <= wrong <= count:  # a damage, which the rules report
         return None
@@ -193,6 +195,7 @@ def _random_points(data: RunData, tuned: Sequence[TrialPart]) -> int:
     over = _moments(tuned, lambda trial: trial.state != "running")
     count = 0
     for place, begin in enumerate(begins):
+        # Points that had begun before this one, and were not over then.
         running = place - bisect_right(over, begin)
         count += draws_at_random(bisect_right(results, begin), max(0, running))
     return count

@@ -159,6 +159,7 @@ class PatientDisplay:
 
     def __init__(self, display: Display) -> None:
         self._display = display
+        # Without a limit: `put` must not block the event loop, and a run announces few lines.
         self._lines: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._drawing = threading.Lock()
         """Held from the request for a view until it is drawn."""
@@ -171,6 +172,8 @@ class PatientDisplay:
 
     def refresh(self, view: RunView) -> None:
         """Show the current state, unless the last one is not drawn yet."""
+        # At most one view waits: a terminal that was stopped shows the present state next, not old
+        # ones.
         if self._drawing.acquire(blocking=False):
             self._lines.put(lambda: self._draw(view))
 

@@ -223,6 +223,7 @@ class _Kept(_Direct):
             while self._unprinted:
                 self._unprinted = self._unprinted[os.write(self._number, self._unprinted) :]
         except OSError as error:
+            # A reader that has gone does not come back; a full disk may have room again.
             if error.errno == errno.EPIPE or not may_pass(error):
                 raise
             if len(self._unprinted) > KEPT_BYTES:

@@ -161,6 +161,8 @@ def chosen(
         if HIDING.fullmatch(word):
             break
         if re.fullmatch(r"\d{1,9}", word, re.ASCII):
+            # CUDA ignores everything behind the first invalid number (CUDA C++ Programming Guide,
+            # CUDA_VISIBLE_DEVICES).
             if int(word) not in numbers:
                 break
             one: Accelerator | None = numbers[int(word)]

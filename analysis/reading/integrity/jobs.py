@@ -99,6 +99,7 @@ def check_turns(view: RunView) -> Iterator[Damage]:
     writer_before = ""
     for writer, place in view.primary.events:
         body = place.body
+        # A primary that resumes the run issues jobs again, whatever the one before it had stopped.
         stopping = stopping and writer == writer_before
         writer_before = writer
         if isinstance(body, RunReleased):
@@ -155,6 +156,8 @@ def _allowed(before: JobIssued, view: RunView) -> list[Assignment]:
     index = view.trials.get(before.trial)
     closings = view.primary.closed.get(before.trial, [])
     ended = index is not None and index.ended is not None and index.ended.body.reason != "stopped"
+    # A job that did not end well may have been handed back to be resumed, which counts as
+    # completed for its replica's schedule (`AutomlRounds`), or not.
     completed = [True] if ended and any(c.body.how == "completed" for c in closings) else [True, False]
     after = (next_assignment(last, before.trial, outcome, view.config.search) for outcome in completed)
     return [Assignment(item.round, item.point, item.base) for item in after]
@@ -166,6 +169,8 @@ def _seed(job: Placed[JobIssued], attempts: dict[tuple[int, int, int], int], vie
     key = (body.replica, body.round, body.point)
     made = attempts.get(key, 0)
     attempts[key] = made + 1
+    # A primary that resumed the run counts attempts from 0 again, so any number up to the known one
+    # is honest.
     seeds = (Assignment(body.round, body.point, attempt=n).seed(view.config, body.replica) for n in range(made + 1))
     if body.seed not in seeds:
         yield job.damage("conflict", f"job {body.trial} has seed {body.seed}", "the seed of the run's and its place")

@@ -96,6 +96,7 @@ def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterat
     first = next(iter(started.target))
     measure = (epoch.measures or {}).get(first)
     if measure is not None and epoch.measured_quality is not None:
+        # A quality is higher for better models, so measures such as losses change their sign.
         expected = measure if started.higher else -measure
         if not isclose(epoch.measured_quality, expected, rel_tol=SAME, abs_tol=SAME):
             yield place.damage("bounds", f"a quality of {epoch.measured_quality}", f"{expected}, by the {first}")

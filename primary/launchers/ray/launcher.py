@@ -116,6 +116,8 @@ class RayProcess:
         """The next piece of output; nothing is lost if the caller is cancelled meanwhile."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._ask_for_output())
+        # Shielded, because the primary cancels a wait whose time is over, and asks again: the piece
+        # that is on its way must not be lost.
         chunk = await asyncio.shield(self._reading)
         self._reading = None
         return chunk
