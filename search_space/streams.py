@@ -22,9 +22,9 @@ class Stream:
     channels: int
     producers: tuple[str, ...]
     members: tuple[str, ...]
-    """Every node whose output belongs to the stream, producers included."""
+    """Names of the nodes whose output belongs to the stream, producers included."""
     consumers: tuple[str, ...]
-    """Convolutions and dense layers whose input belongs to the stream."""
+    """Names of the convolutions and dense layers whose input belongs to the stream."""
 
 
 @lru_cache(maxsize=256)

@@ -151,7 +151,7 @@ class Agent:
         self._trial: AnyTrial | None = None
         self._cancelled: Cancel | None = None
         self._broken = asyncio.Event()
-        """The sign that nothing can be recorded any more: then nothing may be trained either."""
+        """Event that ends the replica: what cannot be recorded must not be trained either."""
         self._why_broken: Exception | None = None
         self._waits_for = ""
         self.orphaned = False  # True if the pipe ended without a stop: the primary is gone

@@ -1,4 +1,7 @@
-"""The history list as the search needs it: trainings, finished and running, and results."""
+"""The history list as the search needs it: trainings, finished and running, and results.
+
+It comes from the primary's digest while that can be relied on, else from the raw records.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Observations:
     pending: tuple[Known, ...] = ()
     failed: tuple[str, ...] = ()
     tried: Set[str] | None = field(default=None, compare=False, repr=False)
-    """The elements of `hashes` if a caller has them at hand; it changes with the knowledge."""
+    """The elements of `hashes`, if the maker has them; the set changes with the knowledge."""
 
     def has(self, architecture_hash: str) -> bool:
         """True if an architecture was tried or is being tried."""

@@ -26,7 +26,7 @@ OUT_OF_MEMORY = (
     "cudnn_status_alloc_failed",
     "device_allocation_failed",
     "miopenstatusallocfailed",
-    # No convolution's workspace fits any more: PyTorch's words with and without the frontend of
+    # No convolution's workspace fits: PyTorch's words with and without the frontend of
     # cuDNN, XLA's, TensorFlow's.
     "unable to find an engine",
     "unable to find a valid cudnn algorithm",

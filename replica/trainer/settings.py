@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 TRAINING_NICENESS = 5
-"""On a core shared with a thread of usual priority, a thread with this niceness gets a quarter."""
+"""Niceness of a training: on a core shared with a thread of usual priority it gets a quarter."""
 
 _PR_SET_PDEATHSIG = 1
 _FRAMEWORK_PREFIXES = (

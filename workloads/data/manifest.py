@@ -105,7 +105,7 @@ class ScienceManifest(_Part):
         return self
 
     def split(self, name: Split) -> ScienceSplit:
-        """One of the two splits."""
+        """Give one of the two splits."""
         return self.train if name == "train" else self.validation
 
 

@@ -172,7 +172,7 @@ def _network(config: RunConfig, share: NodeShare) -> dict[str, Any]:
 def _disk(folder: Path) -> dict[str, Any]:
     """The problem with the primary's directory as this node sees it, and its free bytes.
 
-    The node writes a file: on network file systems the permission bits do not tell who may.
+    The node writes a file: on network file systems the permission bits do not decide who may.
     """
     try:
         name = folder / f"written-by-{this_host().name()}-{os.getpid()}"

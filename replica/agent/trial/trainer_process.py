@@ -76,8 +76,8 @@ class RankSocket:
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take a connection if it is the first one of this user; otherwise close it.
 
-        An error is raised by `send` and `next_line`: this is called by the event loop, where it
-        would reach nobody.
+        An error is raised by `send` and `next_line`: the event loop calls this, and would only log
+        it.
         """
         end: socket.socket = writer.get_extra_info("socket")
         try:
@@ -129,7 +129,7 @@ class RankSocket:
         return self._connected.done()
 
     def close(self) -> None:
-        """Close the connection and accept none any more."""
+        """Close the connection, and accept no other."""
         if self._connected.done() and self._connected.exception() is None:
             self._connected.result()[1].close()
         if self._server is not None:

@@ -1,7 +1,7 @@
 """The micro suite as an agent runs it on its node before the run: in a process of its own.
 
-Nothing of it is in the run's time: an agent reports that it is ready afterwards. Whatever fails
-costs the results and a warning.
+It takes no time of the run: an agent reports that it is ready afterwards. A failure costs the
+results and a warning.
 """
 
 from __future__ import annotations

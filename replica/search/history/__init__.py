@@ -1,1 +1,1 @@
-"""What is known of a run's trials: from the primary's digest, or from the raw records."""
+"""Evidence about a run's trials: from the primary's digest, or from the raw records."""

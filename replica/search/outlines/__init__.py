@@ -1,1 +1,1 @@
-"""What the search keeps of every architecture of a run."""
+"""Outlines, the part of every architecture of a run that the search keeps."""

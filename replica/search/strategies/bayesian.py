@@ -40,7 +40,8 @@ CHILDREN = 8
 START_TEMPERATURE = 1.0
 COOLING = 0.75
 LEAST_TEMPERATURE = 0.02
-"""In units of the spread of the bounds: 14 steps, about a hundred candidates per proposal."""
+"""Schedule of the temperature, in units of the spread of the bounds: 14 steps, about a hundred
+candidates per proposal."""
 
 EXTRA_STEPS = 200
 """Further steps at the least temperature if no candidate was found before."""

@@ -19,7 +19,7 @@ BEST = 100
 """Most accurate results that count, however old: four times as many as hyperopt takes for good."""
 
 GAMMA = 0.25
-"""Of n results, the `GAMMA` sqrt(n) most accurate ones are the good ones (hyperopt's default)."""
+"""Factor of the number of good results, `GAMMA` sqrt(n) of n (hyperopt's default)."""
 
 
 def mean_accuracy(tried: Tried) -> float:

@@ -36,7 +36,7 @@ def local_rank_of(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def place_of(ranks: int, environment: Mapping[str, str] = os.environ) -> Place:
-    """This process's place.
+    """Find this process's place.
 
     Raises TrialFailedError: "start" if the starter has left no numbers or no meeting point, "ranks"
     if there are more or fewer than `ranks`.

@@ -10,7 +10,7 @@ from replica.trainer.settings import RankSettings
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Groups of as many ranks each, one behind the other, and then the servers.
+    """The ranks of a job: groups of equal size in turn, and then the servers.
 
     The first rank of a group is its root, which talks to the servers.
     """

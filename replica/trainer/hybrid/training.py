@@ -74,7 +74,7 @@ class GroupTraining(Training):
 
         Every group has its first values before group 0 begins: staleness counts all that follows.
         """
-        # Moving statistics are no parameters: no server has them, so rank 0 broadcasts its own.
+        # Moving statistics are not parameters: no server has them, so rank 0 broadcasts its own.
         statistics = self._trained.network.non_trainable_weights
         if self._group.is_leader:
             assert self._servers is not None

@@ -48,7 +48,7 @@ class Answer:
 
 
 class Servers:
-    """All parameter servers, as one root sees them."""
+    """The parameter servers as one root sees them."""
 
     def __init__(self, post: Mailbox, ranks: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
         self._post = post

@@ -109,7 +109,7 @@ class Sharding:
         return [sum(int(np.prod(shape)) for shape in self.shapes[n :: self.servers]) for n in range(self.servers)]
 
     def fill(self, server: int, values: Sequence[NDArray[Any]], into: Vector) -> None:
-        """Write the values of a server's parameters, one behind the other."""
+        """Write the values of a server's parameters in turn."""
         start = 0
         for value in values[server :: self.servers]:
             into[start : start + value.size] = value.reshape(-1)

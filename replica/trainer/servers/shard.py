@@ -59,7 +59,7 @@ class Shard:
         return staleness
 
     def state(self) -> dict[str, Vector]:
-        """All vectors by name: values, average, and the optimiser's."""
+        """The vectors by name: values, average, and the optimiser's."""
         return {VALUES: self.values, AVERAGE: self.average, **self._optimiser.slots}
 
     def restore(self, state: Mapping[str, Vector], version: int) -> None:

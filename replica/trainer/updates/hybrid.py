@@ -1,4 +1,4 @@
-"""The ranks of a group average their gradients, and parameter servers apply them."""
+"""The update of a group by parameter servers, which apply the mean gradient of its ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank applies its own gradients."""
+"""The update of one rank by its own gradients."""
 
 from __future__ import annotations
 

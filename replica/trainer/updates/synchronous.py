@@ -1,4 +1,4 @@
-"""All ranks apply the mean gradient over the images of all ranks: one all-reduce a step."""
+"""The update by the mean gradient over the images of all ranks: one all-reduce a step."""
 
 from __future__ import annotations
 

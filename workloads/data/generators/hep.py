@@ -2,7 +2,7 @@
 
 It imitates the search for R-parity-violating supersymmetry of HPC AI500's data: gluinos that decay
 to many jets, against multi-jet events of QCD. Both have the same spectrum of total energy: only the
-number, sharing and directions of the jets tell them apart.
+number, sharing and directions of the jets differ.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def cut(folder: Path, output: Path, report: Progress, workers: int) -> ScienceMa
 
 
 def _left_out(folder: Path, found: Sequence[Path], output: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and reason of all files that are no universes."""
+    """Yield name and reason of all files that are not universes."""
     universes = set(found)
     for name in sorted(files_below(folder, file_systems_own=True)):
         path = folder / name

@@ -88,7 +88,7 @@ LOOK_INTERVAL_S = 0.2
 """Seconds between two looks for the trial's start in the evidence."""
 
 STALE_S = 60.0
-"""Seconds after which a digest that does not show the start is not used any more."""
+"""Seconds after which a digest that does not show the start is given up."""
 
 
 async def until_known(trial: int, planner: Planner, clock: Clock) -> None:

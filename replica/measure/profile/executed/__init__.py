@@ -1,4 +1,4 @@
-"""Operations that a framework executed, by what can tell: next to those that the rules count."""
+"""Counts of the operations that a framework executed, in addition to those that the rules count."""
 
 from __future__ import annotations
 

@@ -27,4 +27,4 @@ class Count(Protocol):
     """A count of the operations of one training step."""
 
     def __call__(self, subject: Subject, batch: tuple[Any, ...], events: Sequence[Event], steps: int) -> Executed:
-        """By the recorded events of all steps, or by another step on the batch."""
+        """Count by the recorded events of all steps, or by another step on the batch."""

@@ -32,7 +32,7 @@ class Segment:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """The length in seconds."""
         return self.end_s - self.start_s
 
 
@@ -46,7 +46,7 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """The length in seconds."""
         return self.end_s - self.start_s
 
 

@@ -67,7 +67,7 @@ class JaxCollective(StoreCollective):
         return self.parts(jnp.asarray(own)[None])
 
     def parts(self, own: Any) -> Any:
-        """Make the array of all ranks' parts, one behind the other; all have the same shape."""
+        """Make the array of all ranks' parts, by rank; all have the same shape."""
         part = jax.device_put(own, jax.local_devices()[0])
         return self._global((self.size * len(part), *part.shape[1:]), DIFFERENT, part)
 

@@ -89,8 +89,7 @@ class RawState:
         """True unless something has set a variable since it was given its value."""
         if self._written is None:
             return True
-        # By identity: arrays of JAX never change, so that whoever sets a variable gives it another
-        # one.
+        # By identity: arrays of JAX never change, so that setting a variable gives it another one.
         return all(now is then for now, then in zip(self._held(), self._written, strict=True))
 
     def _collect(self) -> Step:

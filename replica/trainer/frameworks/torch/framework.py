@@ -28,7 +28,7 @@ def _accelerator() -> str | None:
 
 
 def check_device(computes_on: str) -> None:
-    """Raise TrialFailedError ("unfit") if variables lie elsewhere than where the report says."""
+    """Raise TrialFailedError ("unfit") if variables are not on the device that is reported."""
     kind = _accelerator()
     if kind is not None and computes_on != kind:
         raise TrialFailedError(

@@ -1,4 +1,4 @@
-"""The memory that a training takes: of the host, and of an accelerator as long as it warms up."""
+"""The memory that a training takes: of the host, and of an accelerator while it warms up."""
 
 from __future__ import annotations
 

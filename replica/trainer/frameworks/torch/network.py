@@ -59,8 +59,8 @@ class Convolution:
 class Network:
     """The function of a model, up to the input of its final softmax if it has one.
 
-    Losses take the logits: log-softmax of them is exact where the logarithm of a probability that
-    was rounded to 0 is not. Raises NotCoveredError naming a layer that is not in `OPERATIONS`.
+    Losses take the logits: the logarithm of a probability that was rounded to 0 would be infinite.
+    Raises NotCoveredError naming a layer that is not in `OPERATIONS`.
     """
 
     def __init__(self, model: Any) -> None:

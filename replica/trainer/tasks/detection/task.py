@@ -1,4 +1,9 @@
-"""Detection as a task: both stages of Faster R-CNN trained together."""
+"""Detection as a task: both stages of Faster R-CNN trained together.
+
+The parts come in the order of a step: anchors, detections, matches with true boxes, proposals,
+features of regions, and the task that joins them. All shapes are fixed, so that a step is compiled
+once: unused places are flagged.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +34,7 @@ from workloads.settings.detection import DetectionSettings, Sampling
 
 
 def anchors_of(settings: DetectionSettings) -> NDArray[np.float32]:
-    """All anchors, (A, 4): by level, row, column and ratio.
+    """Make all anchors, (A, 4), by level, row, column and ratio.
 
     Ren et al. 2015, section 3.3: those of a cell have one centre, that of the cell, and one area.
     """
