@@ -28,6 +28,7 @@ def why_not_written(path: Path, error: OSError) -> str:
 
 
 def _free(path: Path) -> str:
+    # The path itself may not exist yet: then the folder that it would be in says how much is free.
     for folder in (path, *path.absolute().parents):
         try:
             return f" ({free_disk(folder) / MIB:.1f} MiB are free below {folder})"

@@ -24,6 +24,7 @@ class Waits:
         """A listener for one of the policies."""
 
         def take(reason: str) -> None:
+            # Held during the call, so that a beginning and an end are noted in their order.
             with self._lock:
                 self._reasons[source] = reason
                 now = next(filter(None, self._reasons.values()), "")

@@ -84,6 +84,7 @@ class Paramiko:
 
 def _configuration(settings: SshSection) -> paramiko.SSHConfig:
     paths = [expanded(settings.config_file)]
+    # As ssh does: `-F FILE` leaves out the system's configuration (ssh(1)).
     paths += [SYSTEM_CONFIG] if settings.config_file == DEFAULTS.config_file else []
     config = paramiko.SSHConfig()
     for path in map(Path, paths):

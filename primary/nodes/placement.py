@@ -60,6 +60,7 @@ class PlacementCheck:
         groups: dict[tuple[int, int], list[int]] = defaultdict(list)
         asked = self.config.slurm.cpus_per_node if self.config.run.launcher == "slurm" else None
         for replica, has, sees in _numbers(nodes, "node_cpu_count", "cpu_count"):
+            # A run that asks for a part of the CPUs is to get that part, and no more.
             if sees < LEAST_CPUS * min(has, asked or has) and self._is_new("cpus", replica):
                 groups[sees, has].append(replica)
         remedy = self._confining_remedy()

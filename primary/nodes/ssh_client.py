@@ -98,6 +98,7 @@ def client_name(settings: SshSection) -> str:
     Raises LaunchError if there is none.
     """
     there = {"openssh": shutil.which("ssh") is not None, "paramiko": find_spec("paramiko") is not None}
+    # OpenSSH first: the user's configuration is written for it, and paramiko knows a part of it.
     for name, found in there.items():
         if found and settings.client in ("auto", name):
             return name
@@ -126,6 +127,7 @@ def parts_of(name: str) -> tuple[str, str, str]:
 def words_of(name: str) -> list[str]:
     """A host as a user writes it as words of OpenSSH's ssh. Raises LaunchError."""
     user, host, port = parts_of(name)
+    # The two dashes keep a host whose name begins with one from being an option.
     return [*(["-p", port] if port else []), "--", f"{user}@{host}" if user else host]
 
 
@@ -173,6 +175,8 @@ def check_jumps(name: str, settings: SshSection) -> None:
     """Raise LaunchError if jump hosts form a circle: OpenSSH would start processes without end."""
     following, seen = name, 0
     while jump := find_target(following, settings).jump:
+        # Of several hosts only the first one's own jump host counts: ssh reaches the others through
+        # it.
         following, seen = jump.partition(",")[0].removeprefix("ssh://"), seen + 1
         if seen > MAX_JUMPS:
             raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
@@ -201,6 +205,7 @@ def explained(name: str, settings: SshSection, said: str) -> str:
     elsewhere = "" if shutil.which("ssh") else ELSEWHERE
     if unknown := _host_key_trouble(target, settings, said):
         return f"{where}: {unknown}{elsewhere}"
+    # A jump host writes its own name in front of the same words.
     if refused := re.search(r"(\S+): Permission denied \(", said):
         at = "" if refused[1].rpartition("@")[2] in (target.host, target.alias) else f" at its jump host {refused[1]}"
         return f"{where}: no key is accepted{at}; passwords are not used. {_key_remedy(target)}{elsewhere}"
@@ -286,5 +291,6 @@ def _answer(*words: str) -> str | None:
 def last_line(said: str) -> str:
     """The last line of a program's complaints, but for its notes of what it has added or closed."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
+    # These lines come last, and are not the reason.
     telling = [line for line in lines if not line.startswith(("Connection closed", "Warning: Permanently"))]
     return (telling or lines or [""])[-1]

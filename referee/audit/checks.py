@@ -81,6 +81,7 @@ def check_weights(recorded: Recorded, claim: Claim, repetitions: Repetitions, re
     kept = recorded.weights_of(claim.trial, claim.epoch if required else None)
     if kept is None:
         found = "they are not kept, so the error of the run cannot be checked"
+        # The error of the run stands on this epoch alone, so it must be possible to check it.
         if required:
             yield _finding(claim, "weights", f"weights of epoch {claim.epoch}", found, False)
         return

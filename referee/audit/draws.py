@@ -29,6 +29,7 @@ class Claim:
 
 def draw(claims: Iterable[Claim], head: str, nonce: str, count: int) -> list[Claim]:
     """The first `count` draws, or all claims with operations if they are fewer."""
+    # Sorted, so that both sides draw the same claims, in whatever order they read the records.
     left = sorted(claim for claim in claims if claim.operations > 0)
     drawn: list[Claim] = []
     while left and len(drawn) < count:
@@ -38,6 +39,7 @@ def draw(claims: Iterable[Claim], head: str, nonce: str, count: int) -> list[Cla
             if place < claim.operations:
                 break
             place -= claim.operations
+        # Without replacement: a large claim is looked at once.
         left.remove(claim)
         drawn.append(claim)
     return drawn

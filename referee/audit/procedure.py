@@ -51,6 +51,7 @@ def audit(
     recorded = Recorded(paths, data)
     drawn, deciding = draw(recorded.claims(), head, order.nonce, order.draws), recorded.deciding()
     if deciding is not None and deciding not in drawn:
+        # In addition to the draws: the regulated score stands on this one epoch.
         drawn.append(deciding)
     problems = tuple(_problems(data, drawn))
     findings: list[Finding] = []
@@ -76,6 +77,7 @@ def _repeat(recorded: Recorded, order: AuditOrder, trials: list[int], report: Ca
     """Repeat the drawn trials in a temporary folder."""
     extent = Extent(order.steps, order.retrain, order.data_dir)
     report(f"repeating {'the first epoch' if order.retrain else 'the first steps'} of trials {trials}")
+    # Outside the run directory, which an audit must leave as it is.
     with tempfile.TemporaryDirectory(prefix="aiperf-audit-") as folder:
         repetitions = Repetitions(recorded, Path(folder), extent)
         asyncio.run(repetitions.run(trials))

@@ -60,6 +60,8 @@ class Recorded:
             if body.correct is not None and body.images_evaluated > 0
         }
         best = [place for place, error in sorted(errors.items()) if error == min(errors.values())]
+        # Weights are kept of one epoch of a trial. Of equal errors one that can be checked is
+        # taken.
         chosen = next((place for place in best if self.weights_of(*place) is not None), best[0] if best else None)
         return next((claim for claim in self.claims() if (claim.trial, claim.epoch) == chosen), None)
 
@@ -126,6 +128,8 @@ class Recorded:
             raise RunDirectoryError(f"the record of epoch {epoch} has no hash of its evidence")
         if epoch not in by_epoch:
             raise RunDirectoryError(f"{file.name} has no rows of epoch {epoch}")
+        # The file was written by the trainer and can be changed later; the record's hash is in the
+        # chain.
         if hash_rows(by_epoch[epoch]) != digest:
             raise RunDirectoryError(f"the rows of {file.name} are not those of the epoch's record")
         return by_epoch[epoch], _joined(by_epoch)

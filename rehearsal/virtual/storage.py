@@ -85,6 +85,7 @@ class VirtualWrites:
         if self._killed or not self._actions:
             self._busy = False
             return
+        # Looked at when the write would be over: one that an outage interrupts waits for its end.
         if self._storage.refuses_until_s and (left_s := self._storage.left_s) > 0:
             if self._storage.reason:
                 self._listener(self._storage.reason)
@@ -106,6 +107,7 @@ class VirtualWrites:
         self._done += 1
         if self._written is not None:
             self._written()
+        # In the loop's own turn, since a virtual process has no other thread.
         while self._waiting and self._waiting[0][0] <= self._done:
             self._waiting.popleft()[1]()
 

@@ -113,6 +113,7 @@ class WriterRecords:
         """Line and time of every record, on the writer's clock, in no order."""
         own = [(number, record.time_ms) for number, record in zip(self.numbers, self.records, strict=True)]
         parts = [np.array(own, np.int64).reshape(-1, 2), *(rows[:, (PLACE, TIME)] for rows in self.columns.tables())]
+        # Columns count lines from 0, damages from 1.
         for part in parts[1:]:
             part[:, 0] += 1
         return np.concatenate(parts)
@@ -176,6 +177,7 @@ class Witnessed:
     def epochs(self) -> HeardEpochs:
         """The epochs that were heard of, by trial."""
         rows = np.concatenate([rows_of(2), *(heard.rows[:, (TRIAL, EPOCH)] for _, heard in self.files)])
+        # One array and its blocks: sets for all trials of a long run would take most of the memory.
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         return HeardEpochs(rows, {trial: (begin, end) for trial, begin, end in blocks_of(rows[:, 0])})
 
@@ -183,6 +185,7 @@ class Witnessed:
 def start_of(writer: str) -> int:
     """Which start of its role a writer is, from 1; 0 if its name does not say."""
     number = writer.rpartition("-")[2]
+    # Files may have any name, and `int` refuses texts of more than 4,300 digits.
     return int(number) if number.isdecimal() and len(number) < 10 else 0
 
 
@@ -266,6 +269,7 @@ class PrimaryRecords:
 
     def paused_ms(self, begin_ms: int, end_ms: int) -> int:
         """Milliseconds of a time span in which the primary stood still."""
+        # A pause is recorded at its end.
         spans = ((place.time_ms - place.body.duration_ms, place.time_ms) for place in self.pauses)
         return sum(max(0, min(end_ms, end) - max(begin_ms, begin)) for begin, end in spans)
 
@@ -290,6 +294,7 @@ def _beginning(read: WriterRecords) -> Iterator[Placed[AnyBody]]:
     """The first record of a primary's file that can be read."""
     heard = placed_witness(read.file, read.columns.witnesses, 0) if len(read.columns.witnesses) else None
     own = next(read.placed(), None)
+    # Rare records and witnesses are kept apart: either may be the first line.
     if heard is not None and (own is None or heard.line < own.line):
         yield heard
     elif own is not None:

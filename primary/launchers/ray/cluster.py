@@ -149,8 +149,8 @@ class Host:
             num_cpus=node.cpus,
             num_gpus=node.gpus,
             resources=dict(node.others),
-            # The primary decides about restarts: one by Ray would begin with a new agent, which no
-            # record names.
+            # The primary decides about restarts: an actor that Ray started anew would have none of
+            # its replicas.
             max_restarts=0,
             max_task_retries=0,
             # Hard affinity: a replica that Ray moved to another node would share that with its own
