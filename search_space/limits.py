@@ -100,6 +100,7 @@ def training_memory(architecture: Architecture, batch_size: int, activation_byte
 def _memory(architecture: Architecture, parameters: int, batch_size: int, activation_bytes: int) -> int:
     kept = 0
     for node in architecture.nodes:
+        # An estimate of outputs alone: workspaces of libraries are in `RESERVED_BYTES`.
         if node.layer.kept_for_backward:
             kept += prod(architecture.shapes[node.name])
     return TRAINED_COPIES * WEIGHT_BYTES * parameters + batch_size * activation_bytes * kept

@@ -59,6 +59,7 @@ class _Facts(BaseModel):
     def hardware(self) -> NodeHardware:
         """The node as SLURM needs it."""
         return NodeHardware(
+            # SLURM's NodeName is what `hostname -s` gives on the node.
             host=self.host.split(".")[0],
             address=self.address,
             sockets=self.sockets,

@@ -62,6 +62,8 @@ class FollowedEvidence:
         try:
             self.now.read()
         except DigestDamagedError as error:
+            # The raw records are the truth, and a digest saves only time: the search continues
+            # without it.
             self.distrust(error)
             self.now.read()
 
@@ -218,6 +220,7 @@ class Knowledge:
 
     def _observing(self) -> Observed:
         outcomes = self.outcomes()
+        # Another table: the evidence has moved to a digest or to the raw records, and begins anew.
         if self._observed is None or self._observed.table is not outcomes:
             self._observed = Observed(outcomes, self._family.outline)
         return self._observed

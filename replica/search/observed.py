@@ -68,6 +68,7 @@ class Observed:
         changed += [self._renew_result(name) for name in {outcome.started.architecture for outcome in changes}]
         if any(changed):
             self._version += 1
+            # A new object is due now; an unchanged one keeps what it has computed (`hashes`).
             self._now = None
 
     def _renew_trial(self, outcome: Outcome) -> bool:
@@ -89,6 +90,7 @@ class Observed:
         if old == new:
             return False
         if old is not None:
+            # Two sorted lists are kept in step: the places decide the index in both.
             index = bisect_left(self._places, old[0])
             del self._places[index], self._completed[index]
             if math.isfinite(old[1]):

@@ -165,6 +165,7 @@ class OutcomeTable:
     def put(self, new: Outcome) -> None:
         """Take in the outcome of a trial, in place of an earlier one."""
         old = self.all.get(new.trial)
+        # Without a change there is nothing for `Observed` to renew.
         if old == new:
             return
         if old is not None:
@@ -222,6 +223,8 @@ class Outcomes(OutcomeTable):
                     self._stale.add(body.trial)
                 case EpochCompleted() | TrialEnded() | TrialFailed() as body:
                     self._stale.add(body.trial)
+                # Such a record may be the end of trials that it does not name: all open ones are
+                # looked at.
                 case ReplicaReady() | ReplicaLost() | RunResumed():
                     self._stale |= self._open
                 case _:

@@ -80,6 +80,8 @@ class Channel(RankReporter):
         if peer_user(self._socket) != os.getuid():
             raise MessageError("the agent's socket belongs to another user")
         self._lines: queue.Queue[bytes] = queue.Queue()
+        # A thread of its own, since the main one computes for minutes: the end of the agent must
+        # end this process at once, which holds accelerators that the next trial needs.
         threading.Thread(target=self._listen, daemon=True).start()
 
     def receive_line(self) -> bytes:

@@ -76,6 +76,7 @@ class Checkpoints:
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Take the state now and write it in the background."""
+        # Copied now, in the training's own thread: the next step overwrites the variables.
         arrays = {f"variable-{n:05d}": value for n, value in enumerate(self._steps.state())}
         arrays["accuracies"] = np.array(checkpoint.qualities, np.float64)
         for number, array in enumerate(checkpoint.best_weights or ()):

@@ -29,6 +29,7 @@ def stacked(samples: Sequence[Rows]) -> Rows:
 
 def entries_of(rows: Rows) -> bytes:
     """The SHA-256 of each sample's values, 32 bytes each: inputs and targets, little-endian."""
+    # One order of bytes: a fingerprint must be the same on any processor.
     inputs, targets = (np.ascontiguousarray(part, part.dtype.newbyteorder("<")) for part in rows)
     return b"".join(
         hashlib.sha256(one.tobytes() + other.tobytes()).digest() for one, other in zip(inputs, targets, strict=True)

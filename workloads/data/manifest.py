@@ -100,6 +100,7 @@ class ScienceManifest(_Part):
     def _is_that_of_the_splits(self) -> Self:
         if self.fingerprint != overall_fingerprint(self.train.fingerprint, self.validation.fingerprint):
             raise ValueError("its fingerprint is not that of its splits")
+        # Sizes come from outside, and arrays are made by them.
         if not all(0 < size <= 1 << 14 for size in self.grid):
             raise ValueError(f"the grid {self.grid} is not possible")
         return self
@@ -142,6 +143,7 @@ def read_science_manifest(data_dir: Path) -> ScienceManifest:
             f"{path}: {error.strerror}; make it with `aiperf dataset check {data_dir} --write-manifest`, or generated "
             "data with `aiperf dataset synthesize hep|ewa|cos|cos-fields`"
         ) from None
+    # Cached by time and size: a description may have 120 MB, and is asked for by several readers.
     return _read(path, stamp.st_mtime_ns, stamp.st_size)
 
 

@@ -40,6 +40,7 @@ def read_images(path: Path, first: int, count: int) -> Iterator[tuple[int, bytes
     Raises OSError; ValueError naming file and record if there are fewer, or if one is not an image
     with a label.
     """
+    # Unbuffered: records before the first one wanted are skipped, and a buffer would read them.
     with path.open("rb", buffering=0) as stream:
         size = stream.seek(0, 2)
         position = 0

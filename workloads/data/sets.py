@@ -59,6 +59,7 @@ def find_set(name: str, data_dir: str | Path | None) -> ScienceSet:
     kind = kind_of(manifest)
     if kind != KINDS[name]:
         raise DatasetError(f"{folder}: holds {kind}, as its format {manifest.format} says, and not {name}")
+    # Sizes only: a run must not read terabytes before it starts.
     problems = file_problems(folder, manifest)
     if problems:
         rest = len(problems) - MOST_SHOWN

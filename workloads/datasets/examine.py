@@ -57,6 +57,7 @@ def examine_shards(files: Sequence[Path], report: Progress, workers: int) -> dic
     found: dict[str, Findings] = {}
     if not files:
         return found
+    # Spawned, not forked: a fork of a process with threads may deadlock in their locks.
     with ProcessPoolExecutor(min(workers, len(files)), mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(examine_shard, path) for path in files]):
             findings = future.result()
@@ -82,6 +83,7 @@ def examine_shard(path: Path) -> Findings:
                 _decode(encoded, "")
             except ValueError as error:
                 problems.append(f"{path.name}, image {count()}: {error}")
+            # Of images that cannot be decoded, too: the fingerprint is of what the files hold.
             entries += image_entry(encoded, label)
     except OSError as error:
         entry = FileEntry(name=path.name, images=0, size_bytes=0, sha256=sha256(b"").hexdigest())

@@ -48,6 +48,8 @@ def write_shard(path: Path, images: Iterable[Image]) -> FileContent:
                 length = LENGTH.pack(len(record))
                 stream.write(length + checksum(length) + record + checksum(record))
                 entries += image_entry(image.encoded, image.label)
+        # A shard is there whole or not at all, so that its size is enough to see that it is
+        # finished.
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -82,6 +82,7 @@ def write_synthetic(job: SyntheticShard) -> FileContent:
 
     def images() -> Iterator[Image]:
         for index in range(job.start, job.stop):
+            # In turn: every class is in every shard, and neighbours differ.
             label = index % job.recipe.classes + 1
             stream = 0 if job.split == "train" else 1
             pixels = draw(job.recipe, label, np.random.default_rng((job.recipe.seed, stream, index)))
@@ -93,6 +94,7 @@ def write_synthetic(job: SyntheticShard) -> FileContent:
 
 def draw(recipe: Recipe, label: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Draw one image of a class, (height, width, 3)."""
+    # The class alone decides these, so that training and validation images look alike.
     fixed = np.random.default_rng((recipe.seed, 7, label))
     angle, waves = fixed.uniform(0, np.pi), fixed.uniform(4, 16)
     light, dark = fixed.uniform(128, 255, 3), fixed.uniform(0, 128, 3)

@@ -156,6 +156,7 @@ def _network(config: RunConfig, share: NodeShare) -> dict[str, Any]:
     except AiperfError:
         return {"memory": None, "parameters": None, "initial_operations": None}
     limits, counted = limits_of(config, initial, share.memory), count(initial)
+    # The estimate is linear in the batch: two points give the largest batch that fits.
     fixed, with_one = (training_memory(initial, batch, limits.activation_bytes) for batch in (0, 1))
     free = max(0, (limits.memory_bytes or 0) - fixed)
     memory = MemoryFacts(

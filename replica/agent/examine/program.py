@@ -86,6 +86,8 @@ async def _answer(reader: asyncio.StreamReader, output: MessageOutput, clock: Cl
 async def _examine(arguments: argparse.Namespace, request: ExamineRequest, output: MessageOutput) -> None:
     config = request.config
     unable = why_unable(config, arguments.replica)
+    # In a thread: reading a sample of the data set may take minutes, and the end of the input must
+    # be noticed meanwhile.
     found = await asyncio.to_thread(find_out, arguments, request)
     others = await describe_others(request.config.training.framework) if request.steps else {}
     facts = Examination(**found, unable=unable, **await _framework(request, unable), frameworks=others, **_UNPROBED)

@@ -25,6 +25,8 @@ async def invisible_to_framework_reason(framework: str, environment: Mapping[str
 
     A look that fails says nothing: the first trial then reports what is wrong.
     """
+    # A framework keeps its accelerators until its process ends: here that is before the first
+    # trial.
     process = await asyncio.create_subprocess_exec(
         *python_module("replica.agent.trial.devices", framework),
         env={**os.environ, **environment},

@@ -76,7 +76,7 @@ def science_request(config: RunConfig, training: ScienceTraining) -> TrainReques
         batch_size=int(hyperparameters["batch_size"]),
         epochs=int(hyperparameters["max_epochs"]),
         max_epochs=int(hyperparameters["max_epochs"]),
-        # Only the target and the last epoch end it.
+        # Only the target and the last epoch end it: patience is longer than the training.
         patience=int(hyperparameters["max_epochs"]) + 1,
         seed=training.seed,
         learning_rate=float(hyperparameters["learning_rate"]),

@@ -194,6 +194,7 @@ def _table_a1(whole: Operations, found: list[Comparison], amounts: Amounts) -> T
         table.add_column(source, justify="right")
 
     def row(title: str, values: list[float], ratio: bool = False) -> None:
+        # NaN differs from itself: a source that does not count the training.
         known = [None if value != value else value for value in values]  # noqa: PLR0124
         table.add_row(title, *(number(value) if ratio else si(value, "OP") for value in known))
 

@@ -56,6 +56,8 @@ class NodeJob:
 
     async def _measure(self) -> Measured:
         first = self._result(problems=(UNFINISHED,))
+        # Replicas that share a node would disturb each other's measurement: the first one claims it
+        # by creating its file.
         if not await asyncio.to_thread(claim_node, self.paths, first):
             return Measured()
         log.info("the micro suite begins")

@@ -90,6 +90,8 @@ class Ceilings:
         """The result with its share of the ceiling that bounds it."""
         if self.ops_per_s is None or self.bytes_per_s is None:
             return replace(result, empty_call_s=self.empty_call_s)
+        # The roofline: a call takes at least as long as its operations, and as its bytes, at the
+        # peaks.
         computing, moving = result.work.operations / self.ops_per_s, result.bytes / self.bytes_per_s
         return replace(
             result,

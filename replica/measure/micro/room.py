@@ -128,5 +128,6 @@ def copies_of(work: Work, item_size: int) -> int:
         )
     if group(work.case) not in ("pool", "fc") or own > 2 * cache:
         return 1
+    # One copy more than fills twice the cache: the next one to be used is not in it.
     wanted = -(-2 * cache // own) + 1
     return int(min(max(wanted, 2), MOST_COPIES, max((limit - drawn) // own, 1)))

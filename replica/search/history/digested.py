@@ -180,6 +180,8 @@ class DigestEvidence:
         for known in reversed(list(self._chain(trial))):
             own = known.measured
             first = min(own, default=None)
+            # A trial that resumes another one from a checkpoint repeats its last epochs: its own
+            # count.
             epochs = {number: value for number, value in epochs.items() if first is None or number < first} | own
         return dict(sorted(epochs.items()))
 
@@ -192,6 +194,7 @@ class DigestEvidence:
                 return
             yield known
             architecture, earlier = known.began.architecture, known.began.resumes
+            # A trial resumes an earlier one: records from outside must not make a circle.
             number = earlier if earlier is not None and earlier < number else None
 
 

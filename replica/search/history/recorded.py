@@ -36,6 +36,8 @@ class _LastStarts(dict[int, tuple[int, str, int]]):
         for record in batch.records:
             if isinstance(record.body, TrialStarted):
                 start = (record.body.trial, record.writer, record.sequence)
+                # Files are read writer by writer: the last start read need not be the last one
+                # made. Trial numbers are issued in order.
                 self[record.body.replica] = max(start, self.get(record.body.replica, start))
 
 

@@ -51,6 +51,7 @@ def skeleton_of(architecture: Architecture) -> Skeleton | None:
         if isinstance(layer, Conv | Dense | Add | Input) or _is_site(architecture, node):
             nodes.append(node)
             read[node.name] = node.name
+        # Readers of a layer that is left out read what it reads.
         elif layer.keeps_channels and len(node.inputs) == 1:
             read[node.name] = read[node.inputs[0]]
         else:
@@ -109,6 +110,8 @@ def with_kernel_size(skeleton: Skeleton, size: int) -> Skeleton:
 
 def _deepened(skeleton: Skeleton, morph: Deepen) -> Skeleton:
     place = _site(skeleton, morph.after)
+    # The normalisation in between has a name in the architecture, but no place in a skeleton: the
+    # first and the last of the three names are taken.
     conv, relu = _new_names(skeleton, "deep", "conv", "bn", "relu")[::2]
     token = (_channels(skeleton, place), INSERTED_KERNEL, 1)
     after = morph.after
@@ -147,6 +150,7 @@ def _skipped(skeleton: Skeleton, morph: AddSkip) -> Skeleton:
     before, after = skeleton.sizes[source], skeleton.sizes[target]
     assert before is not None and after is not None
     channels = _channels(skeleton, target)
+    # As `AddSkip.apply` does: a projection only if the shapes differ.
     if before == after and _channels(skeleton, source) == channels:
         wider = _inserted(skeleton, target, [(total, None, (read, morph.source), None)])
     else:
@@ -187,6 +191,8 @@ def _roots(skeleton: Skeleton) -> dict[str, str]:
 
 def _channels(skeleton: Skeleton, place: int) -> int:
     """Channels that a node gives: those of its input, up to a layer with weights."""
+    # Additions and ReLUs keep the channels of their inputs, all of which have as many: the first
+    # will do.
     while (token := skeleton.tokens[place]) is None:
         if not skeleton.inputs[place]:
             raise ArchitectureError(f"{skeleton.names[place]!r} has the channels of the input")

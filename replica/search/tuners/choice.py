@@ -23,6 +23,7 @@ def first_free(tried: Tried, partition: Partition, drawn: Iterator[Hyperparamete
     first, too_large = next(drawn), _smallest_too_large(tried)
 
     def free(suggestion: Hyperparameters) -> bool:
+        # Memory grows with the batch: what did not fit once will not fit when it is larger.
         if too_large is not None and int(suggestion["batch_size"]) >= too_large:
             return False
         return suggestion not in tried.pending and tried.fits(suggestion)

@@ -44,6 +44,8 @@ def draw(space: Space, tried: Tried, seed: int, partition: Partition, algorithm:
 def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> Iterator[Hyperparameters]:
     """Yield suggestions without repetitions, at least one, from `SUGGESTIONS` draws."""
     expression = {parameter.name: _DISTRIBUTIONS[parameter.kind](parameter) for parameter in space}
+    # hyperopt's own loop would call an objective; only its algorithms are used, on trials made
+    # here.
     domain, trials = Domain(lambda point: 0.0, expression), Trials()
     _add(trials, space, evidence(tried))
     lie = mean_accuracy(tried)
@@ -51,6 +53,7 @@ def _distinct(space: Space, tried: Tried, seed: int, algorithm: Algorithm) -> It
     drawn: list[Hyperparameters] = []
     repeats = 0
     for _ in range(SUGGESTIONS):
+        # A small space of choices has few points, of which TPE suggests the best over and over.
         source = algorithm if repeats < REPEATS else rand.suggest
         document = source([len(trials.trials)], domain, trials, int(rng.integers(2**31)))[0]
         values = {name: entries[0] for name, entries in document["misc"]["vals"].items()}

@@ -118,6 +118,8 @@ def _from_shards(
     """Yield a random run of each of a few random shards, as much of each, whatever their bytes."""
     chance = SystemRandom()
     files = [file for file in manifest.split(split).files if file.images]
+    # Records have no index: an image is found by reading the lengths before it, so that a few files
+    # are read in runs instead of many for one image each.
     chosen = chance.sample(files, min(len(files), max(1, len(share.of(SAMPLED_FILES)))))
     wanted = -(-len(share.of(SAMPLED_IMAGES)) // len(chosen)) if chosen else 0
     for file in chosen:

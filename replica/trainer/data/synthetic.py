@@ -33,6 +33,7 @@ class SyntheticSource:
         images = self._noise(batch_size, TRAIN_SEED)
         labels = self._one_hot(np.arange(batch_size) % self.dataset.classes)
         for count in _counts(batch_size, len(share.of(self.dataset.train_images))):
+            # The same tensors again and again: nothing is copied to the device between steps.
             yield (images, labels) if count == batch_size else (images[:count], labels[:count])
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:

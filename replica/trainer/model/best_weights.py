@@ -42,6 +42,8 @@ class BestWeights:
     def _write(self) -> None:
         assert self._best is not None
         epoch, values = self._best
+        # Several calls may have waited while a file was written: the first of them writes the
+        # latest.
         if epoch == self._written:
             return
         try:

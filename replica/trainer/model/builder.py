@@ -174,6 +174,7 @@ def build_model(architecture: Architecture, kept: Mapping[str, Any] = MappingPro
 def _apply(architecture: Architecture, node: Node, inputs: list[Any], built: dict[str, Any]) -> Any:
     layer: Layer = node.layer
     try:
+        # A node that shares weights calls the layer of the node that owns them.
         owner = node.shares or node.name
         if owner not in built:
             built[owner] = _BUILDERS[layer.kind](owner, layer, architecture.input_shapes(node))

@@ -84,6 +84,7 @@ def _check_members(path: Path) -> int:
         config = archive.getinfo("config.json")
         if config.file_size > CONFIG_LIMITS.size:
             raise ValueError(f"config.json has {config.file_size:,} bytes")
+        # Before Keras sees the file: it builds layers, and so takes memory, as it reads.
         parse_outside(archive.read(config), "config.json", _check_numbers, CONFIG_LIMITS, UsageError)
         return archive.getinfo("model.weights.h5").file_size
 

@@ -90,6 +90,7 @@ def _axis(start: Any, end: Any, size: Any, count: int) -> list[tuple[Any, Any]]:
     offsets = (ops.arange(count, dtype="float32") + 0.5) / count
     place = start[..., None] + (end - start)[..., None] * offsets - 0.5
     last = ops.cast(size, "float32") - 1.0
+    # Beyond the outermost centres the nearest one counts: a further cell would be of another image.
     place = ops.minimum(ops.maximum(place, 0.0), last)
     lower = ops.floor(place)
     share = place - lower

@@ -106,6 +106,8 @@ class Sharding:
 
     def sizes(self) -> list[int]:
         """The number of values of each server."""
+        # Dealt in turn: large kernels follow each other in a network, and so go to different
+        # servers.
         return [sum(int(np.prod(shape)) for shape in self.shapes[n :: self.servers]) for n in range(self.servers)]
 
     def fill(self, server: int, values: Sequence[NDArray[Any]], into: Vector) -> None:

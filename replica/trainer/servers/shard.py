@@ -53,6 +53,8 @@ class Shard:
             self.values -= self.values * np.float32(self._recipe.weight_decay) * np.float32(rate)
         self._optimiser.apply(self.values, gradient, rate, self.version)
         self.average *= np.float32(AVERAGING)
+        # Asynchronous values jump about with each group's update: their average is steadier to
+        # validate.
         self.average += np.float32(1 - AVERAGING) * self.values
         self.version += 1
         self.images += images

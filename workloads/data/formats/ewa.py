@@ -80,6 +80,7 @@ def _used(boxes: Values) -> NDArray[np.bool_]:
 
 def _rows(values: Mapping[str, Values]) -> Rows:
     limits = np.iinfo(np.int32)
+    # int64 in a file may not fit: clipped, such a box is still out of the image, and reported.
     boxes = np.clip(values["boxes"], limits.min, limits.max)
     return values["images"].astype(np.float32, copy=False), boxes.astype(np.int32, copy=False)
 

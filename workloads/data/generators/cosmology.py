@@ -153,6 +153,8 @@ def gaussian_field(rng: np.random.Generator, cosmology: Cosmology, size: int, bo
 
     White noise is multiplied by sqrt(P(k) / V) in Fourier space, V being a voxel's volume.
     """
+    # White noise drawn in space, not in Fourier space, needs no care for the symmetry of a real
+    # field.
     noise = scipy.fft.rfftn(rng.standard_normal((size, size, size)))
     along = 2 * np.pi * scipy.fft.fftfreq(size, box / size)
     last = 2 * np.pi * scipy.fft.rfftfreq(size, box / size)

@@ -91,11 +91,13 @@ def collide(rng: np.random.Generator, process: Process) -> Particles:
     total = LEAST_ENERGY * (1 - rng.random()) ** (-1 / SPECTRAL_INDEX)
     energies = total * rng.dirichlet(np.full(jets, process.sharing))
     etas = rng.normal(0, process.eta_spread, jets)
+    # Momentum is conserved: jets come in two opposite directions.
     sides = rng.uniform(-np.pi, np.pi) + np.pi * (np.arange(jets) % 2)
     phis = sides + rng.normal(0, process.phi_spread, jets)
     counts = CONSTITUENTS + rng.poisson(CONSTITUENTS * np.log1p(energies / ENERGY_SCALE))
     jet = np.repeat(np.arange(jets), counts.astype(np.int64))
     weights = rng.exponential(size=len(jet))
+    # Shares of the jet's energy, which sum to it.
     energy = energies[jet] * weights / np.bincount(jet, weights, jets)[jet]
     angle = np.abs(process.cone * np.sqrt(CONE_ENERGY / energy) * rng.standard_cauchy(len(jet)))
     around = rng.uniform(0, 2 * np.pi, len(jet))

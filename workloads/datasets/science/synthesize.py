@@ -90,6 +90,7 @@ def _write(job: _Job) -> str | None:
     recipe = job.recipe
     generator = GENERATORS.load(recipe.name)
     form = FORMATS.load(generator.form(recipe.size))
+    # Made twice, once for its size alone: samples of a size are the same whatever the block.
     first = generator.rows(recipe.seed, job.split, range(job.start, job.start + 1), recipe.size)[0]
     at_once = max(form.block, BLOCK_BYTES // first.nbytes // form.block * form.block)
 

@@ -90,6 +90,7 @@ class NativeKernel:
 
     def add(self, operands: Operands) -> None:
         """Lay out operands as the primitive prefers. Raises UnsupportedError."""
+        # `data_as` keeps the array alive as long as the pointer.
         pointers = [np.ascontiguousarray(array).ctypes.data_as(ctypes.c_void_p) for array in operands]
         second = pointers[1] if len(pointers) > 1 else None
         self._check(self._library.micro_add(self._handle, pointers[0], second, self._error, self._size))

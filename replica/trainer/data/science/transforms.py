@@ -40,6 +40,7 @@ def collisions(rows: Rows, into: Batch) -> None:
     Targets (3,): one-hot of background and signal, then 1 if the selection takes the collision.
     """
     inputs, (signal, selected) = rows
+    # Computed in the batch's own memory: no array is made for each example.
     scaled = into[0]
     np.multiply(inputs, np.array([1.0, FRACTION_SCALE, 1.0], np.float32), out=scaled)
     np.log1p(scaled, out=scaled)

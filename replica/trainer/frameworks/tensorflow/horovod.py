@@ -38,6 +38,8 @@ class HorovodCollective(Collective):
             raise TrialFailedError("start", reason)
         with others_may_die(*LOST):
             hvd.init(comm=communicator)
+        # Ranks that do not find each other, such as those of another MPI's starter, would train
+        # alone.
         if hvd.size() != ranks:
             raise TrialFailedError("ranks", f"{ranks} ranks were asked for, Horovod found {hvd.size()}")
         self.rank: int = hvd.rank()

@@ -38,6 +38,8 @@ class Layout:
     def apply(self, variable: Any) -> Tensor:
         """Lay out a variable, whose shape and values stay; give its memory."""
         value = variable.value
+        # Keras's variable keeps its axes, and gets memory in the other order: a permuted view of
+        # it.
         value.data = self.original(self.memory(value.data).contiguous())
         return self.memory(value.detach())
 
@@ -109,6 +111,8 @@ class Parameters:
             own = self._of.get(id(variable))
             each = gradient if own is None else own.layout.stored(gradient, own.memory.shape)
             dtype = variable.value.dtype
+            # The fused optimiser reads memory as it lies, so that a gradient must lie as its
+            # variable does.
             if each.dtype != dtype or not each.is_contiguous():
                 sources.append(each)
                 each = torch.empty(each.shape, dtype=dtype, device=each.device)
