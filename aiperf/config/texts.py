@@ -83,6 +83,7 @@ PathText = Annotated[str, TextRule(4000)]
 """The path of a file or folder."""
 RunName = Annotated[str, TextRule(100)]
 Interface = Annotated[str, TextRule(64, r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", "a network interface (ip link)", "ib0")]
+RayResource = Annotated[str, TextRule(64, r"[A-Za-z_][A-Za-z0-9_.-]*", "a resource of Ray (ray status)", "NPU")]
 Host = Annotated[str, HOST]
 RayAddress = Annotated[
     str, TextRule(1000, r"[A-Za-z0-9_\[][\w.:%/\[\]-]*", "an address (host:port, or auto)", "auto")

@@ -41,7 +41,7 @@ def find_state(data: RunData, now_ms: int) -> tuple[State, SeenHolder | None]:
         return "failed", holder
     if unfinished and holder is not None and not holder.here:
         return "silent", holder
-    # Its directory was made a moment ago. Files of replicas alone are no start: a primary's was removed.
+    # Its directory was just made. Files of replicas alone are no start: a primary's was removed.
     if unfinished and holder is None and not data.paths.history_files("*"):
         return "starting", holder
     return "interrupted", holder

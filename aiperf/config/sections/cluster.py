@@ -14,6 +14,7 @@ from aiperf.config.texts import (
     Line,
     PathText,
     RayAddress,
+    RayResource,
     ShellLine,
     SlurmFeatures,
     SlurmMemory,
@@ -95,7 +96,7 @@ class RaySection(Section):
     """`host:port` of the cluster; `auto`: `RAY_ADDRESS`, or the cluster that this machine is in."""
     wait: Duration = 60.0
     """Longest wait of a replica for a free node, such as one that replaces its own."""
-    accelerator_resource: str = ""
+    accelerator_resource: RayResource | None = None
     """The cluster's own name of its accelerators; GPU, TPU, NPU, `neuron_cores` and Ray's other
     names are known.
     """

@@ -53,7 +53,7 @@ class RayLauncher:
         if self._driver is None or self._driver.ended:
             ray = self._config.ray
             nodes = str(nodes_needed(self._config))
-            words = (ray.address, str(ray.wait), nodes, str(self.per_node), ray.accelerator_resource)
+            words = (ray.address, str(ray.wait), nodes, str(self.per_node), ray.accelerator_resource or "")
             self._driver = Callee(python_module("primary.launchers.ray.driver", *words), log)
         driver = self._driver
         try:
