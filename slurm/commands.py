@@ -65,6 +65,8 @@ def steps_of_mpirun(name: str, environment: Mapping[str, str]) -> dict[str, str]
     The ranks on further nodes are steps of their own with the same name, by which they are found.
     """
     options = f"{environment.get(STEP_OPTIONS, '')} --job-name={name}".lstrip()
+    # mpirun's own srun takes no options of ours but by the environment. Without overlap it would
+    # wait for the CPUs of the step that it is started from.
     return {"SLURM_OVERLAP": "1", "SLURM_CPU_BIND": "none", STEP_OPTIONS: options}
 
 

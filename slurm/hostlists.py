@@ -60,6 +60,7 @@ def _expand_part(part: str, text: str) -> list[str]:
     found: list[str] = []
     for piece in inside.split(","):
         numbers = _expand_range(piece.strip(), text)
+        # Before the product is made: a few brackets can name more hosts than memory holds.
         if len(found) + len(numbers) * len(rests) > MAX_HOSTS:
             raise _too_many(text)
         found += [head + number + rest for number in numbers for rest in rests]

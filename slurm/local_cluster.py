@@ -77,6 +77,7 @@ class LocalCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("munge", "state", *(f"n{number}" for number in range(1, nodes + 1))):
             (self.folder / name).mkdir(parents=True, mode=0o700)
+        # Steps may run as another user, who must reach the configuration and munge's socket.
         self.folder.chmod(0o755)
         self.configuration.write_text(configuration(self.folder, nodes, cpus, gpus), encoding="utf-8")
         (self.folder / "gres.conf").write_text(

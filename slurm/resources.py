@@ -124,6 +124,7 @@ def part_in_allocation(config: RunConfig, environment: Mapping[str, str], job: s
     lists = [
         text for name, text in environment.items() if re.fullmatch(r"SLURM_JOB_CPUS_PER_NODE(_HET_GROUP_\d+)?", name)
     ]
+    # "8(x2),4": CPUs of a node, and how many nodes in a row have as many. The smallest decides.
     cpus = min(map(int, _COUNT.findall(",".join(lists))), default=0)
     gpus = gpus_of_allocation(config.slurm, environment, job)
     if per_node == 1 or cpus < per_node or gpus is None or 0 < gpus < per_node:

@@ -76,5 +76,6 @@ def job_in_words(jobs: tuple[JobState, ...]) -> str:
 
 def node_in_words(node: str, state: str) -> str:
     """The failure of a node from its state in sinfo (`%T`); empty if it works."""
+    # A star marks a node that does not answer.
     broken = any(word in state.lower() for word in BROKEN_NODE_STATES) or state.endswith("*")
     return f"SLURM node {node} is {state.upper()}: a node failed" if broken else ""

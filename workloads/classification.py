@@ -55,6 +55,7 @@ class Classification:
     def blank(self, examples: int, dataset: Dataset) -> Batch:
         """Black images of the first class: (N, S, S, 3) and one-hot (N, classes)."""
         labels = np.zeros((examples, dataset.classes), np.float32)
+        # A valid label, so that the loss of a warm-up is finite.
         labels[:, 0] = 1
         return np.zeros((examples, dataset.image_size, dataset.image_size, 3), np.float32), labels
 

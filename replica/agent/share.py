@@ -42,6 +42,8 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     sharers = 1 if divided else sharers_of(len(find_accelerators()), arguments.replica, arguments.share)
     hosts = tuple(host for host in arguments.hosts.split(",") if host)
     nodes = max(1, len(hosts))
+    # One rank for each accelerator of each node, which are taken to be equal; on CPUs one for each
+    # node, and at least one for each group.
     ranks = config.replica.ranks or (nodes * len(own) or max(nodes, config.training.groups))
     precision = config.training.precision or _precision(own, config)
     memory: int | None = min(

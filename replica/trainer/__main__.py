@@ -172,6 +172,7 @@ def check_rank_has_accelerator(local_rank: int, accelerators: int) -> None:
 
     `own_accelerator` says so first for those whose driver AIPerf can ask.
     """
+    # 0 accelerators: all ranks compute on the CPU, and share it.
     if 0 < accelerators <= local_rank:
         raise TrialFailedError(
             UNFIT,

@@ -73,6 +73,8 @@ class ReadyTraining:
         if begin.inherited is not None and first:
             inherited = weights.inherited(begin.inherited, self._architecture, self._request.seed)
             weights.write_model(self._model, inherited)
+        # An audit: given weights are evaluated as they are, after a few steps if these are asked
+        # for.
         if begin.evaluate_path is not None:
             if begin.only_steps is not None:
                 self._training.run(begin, report)

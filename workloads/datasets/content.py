@@ -68,5 +68,6 @@ def write_description(
         validation=validation,
         fingerprint=overall_fingerprint(train.fingerprint, validation.fingerprint),
     )
+    # Last: a directory without dataset.json is unfinished, whatever else is in it.
     write_dataset_manifest(data_dir, manifest)
     return manifest

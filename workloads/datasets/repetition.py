@@ -49,6 +49,7 @@ def repetition(contents: Contents) -> tuple[list[str], list[str]]:
     both = set(digests["train"]) & set(digests["validation"])
     if both:
         shared = sum(digest in both for digest in digests["validation"])
+        # Sorted: two checks of the same data must print the same lines.
         examples = sorted(both)[:NAMED_EXAMPLES]
         train, validation = (_places(contents[split], examples) for split in SPLITS)
         pairs = "; ".join(f"{validation[digest][0]} is {train[digest][0]}" for digest in examples)

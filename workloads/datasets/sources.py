@@ -201,6 +201,7 @@ def _walk(root: Path, folder: Path, names: Sequence[str]) -> tuple[tuple[Place, 
             if entry.is_dir():
                 reason = TECHNICAL if is_technical(entry.name) else "a folder in a class folder"
                 left_out.append((_shown(entry, root), reason))
+            # By the suffix alone: opening a million files on a network file system takes long.
             elif is_technical(entry.name) or not _has_image_suffix(entry.name):
                 reason = TECHNICAL if is_technical(entry.name) else f"the suffix {Path(entry.name).suffix!r}"
                 left_out.append((_shown(entry, root), reason))
@@ -310,6 +311,8 @@ def open_imagenet(source: Path) -> ImageSource:
         label = {name: number for number, name in enumerate(names, start=1)}
         ordered = tuple(Place(p.name, label[synset], p.path, p.offset, p.size_bytes) for synset, p in train)
         truth = validation_synsets(source / DEVKIT_TAR)
+        # The kit lists labels in the order of the images' names, and an archive may have another
+        # order.
         members = sorted(_members(source / VALIDATION_TAR), key=lambda place: place.name)
         if len(members) != len(truth):
             raise DatasetError(f"{source}: {len(members)} validation images, but {len(truth)} labels")

@@ -62,6 +62,7 @@ def selected(operators: tuple[str, ...], kinds: tuple[str, ...], quick: bool) ->
     """The cases of these operators and kinds; quick: the first of every operator and kind."""
     found = [case for case in SUITE if group(case) in operators and case.kind in kinds]
     if quick:
+        # In reverse, the first case of each operator and kind is the last to be entered, and stays.
         found = list({(case.operator, case.kind): case for case in reversed(found)}.values())[::-1]
     return tuple(found)
 

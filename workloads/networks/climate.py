@@ -68,6 +68,7 @@ def faster_rcnn_body(settings: DetectionSettings = OFFICIAL) -> Architecture:
         shared("object", len(settings.ratios), 1, hidden)
         heads.append(chain.append(f"object{number}_sigmoid", Sigmoid()))
         heads.append(shared("delta", 4 * len(settings.ratios), 1, hidden))
+    # The last node is the architecture's output, and the heads are its further ones.
     return chain.finished(tuple(heads[:-1]))
 
 

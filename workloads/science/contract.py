@@ -68,6 +68,7 @@ class Schedule:
         if self.decay == "cosine":
             after = min(1.0, max(0.0, (share - self.warm_up) / (1.0 - self.warm_up)))
             return self.last + (1.0 - self.last) * 0.5 * (1.0 + math.cos(math.pi * after))
+        # The last step that has begun; "none" has no steps, and stays at 1.
         return next((value for start, value in reversed(self.steps) if share >= start), 1.0)
 
     def as_recorded(self, epochs: int) -> dict[str, int | float | str]:

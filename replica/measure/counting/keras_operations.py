@@ -133,6 +133,7 @@ def _visit(model: Any, walk: _Walk, prefix: str) -> None:
 
 def _enter(inner: Any, node: Any, walk: _Walk, prefix: str) -> None:
     graph = graph_of(inner)
+    # A nested model has input tensors of its own, which stand for those that it is called on.
     for outside, inside in zip(node.input_tensors, graph.inputs, strict=True):
         walk.tensors[id(inside)] = walk.tensors[id(outside)]
     _visit(inner, walk, prefix)
@@ -182,6 +183,7 @@ def _count_parts(use: _Use, walk: _Walk) -> None:
             walk.problems.append(f"{name} ({type(layer).__name__}{fused})")
             continue
         parameters = 0
+        # Only the first part of a layer owns its weights, and only at its first use.
         if index == 0 and id(layer) not in walk.weighed:
             walk.weighed.add(id(layer))
             parameters = layer.count_params()

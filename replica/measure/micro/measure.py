@@ -57,6 +57,7 @@ def measure(kernel: Kernel, copies: int, plan: Plan, seconds: Callable[[], float
         kernel.call(calls % copies)
         kernel.synchronise()
         calls, now = calls + 1, seconds()
+        # Calls of a second each warm a device up by themselves.
         if now - start > calls * LONG_CALL_S:
             break
     share = (now - start) / calls
@@ -68,6 +69,7 @@ def measure(kernel: Kernel, copies: int, plan: Plan, seconds: Callable[[], float
     first = (calls + number * several for number in every)
     blocks = np.array([_block(kernel, range(n, n + several), copies, seconds) / several for n in first])
     median = float(np.median(blocks))
+    # Quantiles, not the deviation: a single interrupt must not mark a quiet measurement.
     low, high = np.percentile(blocks, (10, 90))
     return Timing(median, float(blocks.min()), float((high - low) / median))
 

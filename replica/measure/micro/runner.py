@@ -225,6 +225,7 @@ class Runner:
         works = self._works(case, direction)
         checked = self._check(works[0])
         image_s = checked.call_s / works[0].batch
+        # The smallest batch stays, whatever its time; a larger one must be within the limit.
         works = [works[0], *(work for work in works[1:] if work.batch * image_s <= LONGEST_CALL_S)]
         work = works[0] if len(works) == 1 else min(works, key=self._probe)
         timing, occupied = self._time(work)

@@ -109,6 +109,8 @@ class CpuCounters:
             self.found = Counters(missing={"cpu": reason})
             yield
             return
+        # Names of events are those of the processor: one that perf does not know would end all
+        # counts.
         events = [*EVENTS, *(name for name in FLOATING_POINT if _known_of_counters(name))]
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as output:
             command = [*STAT, "-x", ";", "-e", ",".join(events), "-o", output.name, "-p", str(os.getpid())]
@@ -119,6 +121,7 @@ class CpuCounters:
             try:
                 yield
             finally:
+                # perf writes its counts at an interrupt, and nothing when it is killed.
                 counter.send_signal(signal.SIGINT)
                 _, problem = counter.communicate()
             self.found = parse(output.read(), problem)

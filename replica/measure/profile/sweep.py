@@ -61,6 +61,7 @@ class Sweep:
         line = self._line()
         if line is None:
             return None
+        # Memory of a process that no allocator of the framework has: contexts, libraries, programs.
         programs = max((each.process_peak_bytes or each.peak_bytes) - each.peak_bytes for each in self._measured)
         return line[0] + line[1] * amount + programs
 

@@ -43,6 +43,7 @@ class ImageFiles(Directory):
 
     def _train_rows(self, seed: int, epoch: int, share: RankShare) -> NDArray[Any]:
         """The rank's part of a random order of all files: a row of name and label, from 1, each."""
+        # Every rank draws the same order and takes its part of it: nothing is exchanged.
         order = np.random.default_rng((seed, epoch)).permutation(len(self._train))
         own = share.of(len(order))
         return self._train[order[own.start : own.stop : own.step]]

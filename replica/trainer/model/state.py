@@ -58,6 +58,8 @@ class KerasState:
         """
         model, slots = list(self._model.variables), self._slots
         found = [value.shape for value in state]
+        # The same precision; a checkpoint of another one without loss scaling; one with it, to
+        # skip.
         for scaling, skipped in ((self._scaling, 0), ([], 0), ([], LOSS_SCALING)):
             variables = [*model, *scaling, *slots]
             kept = [*state[: len(model)], *state[len(model) + skipped :]]

@@ -35,6 +35,7 @@ def uses_of(model: Any, architecture: Architecture) -> Uses:
     Raises TrialFailedError ("mismatch") if the model has not exactly these calls.
     """
     layers = {layer.name: layer for layer in model.layers}
+    # A layer that several models share has nodes of all of them: only this model's count.
     inside = {id(call) for calls in model._nodes_by_depth.values() for call in calls}
     left = {
         name: [number for number, call in enumerate(layer._inbound_nodes) if id(call) in inside]

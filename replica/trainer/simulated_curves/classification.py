@@ -52,4 +52,6 @@ def open_classification(request: TrainRequest) -> ClassificationCourse:
     """Make the curve of the architecture that a request names."""
     dataset = find_dataset(request.dataset, request.data_dir)
     found = read_requested(Path(request.architecture_path), request.architecture_hash).hash
+    # Seeded by the hash: the same architecture has the same accuracy on every replica, as a search
+    # needs it.
     return ClassificationCourse(request, dataset, found, random.Random(found).uniform(0.75, 0.99))

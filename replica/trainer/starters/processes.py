@@ -38,6 +38,7 @@ def main(ranks: int, command: list[str]) -> int:
         code = os.waitstatus_to_exitcode(status)
         running.pop(pid, None)
         if code != 0 and not failed:
+            # As a shell gives the end by a signal: 128 and its number.
             failed = code if code > 0 else 128 - code
             # SIGKILL: the others may wait in an all-reduce for the rank that is gone, and ranks
             # hold milder signals back (`hold_warnings`).

@@ -60,6 +60,7 @@ class SignalClassification(SingleNetwork):
         from sklearn.metrics import roc_auc_score, roc_curve  # noqa: PLC0415  (takes a second to load)
 
         false_alarms, shares, _ = roc_curve(label, score, drop_intermediate=False)
+        # The cut on the network's score with as many false alarms as the selection by hand has.
         share = float(np.interp(np.mean(selected[background]), false_alarms, shares))
         selection = float(np.mean(selected[signal]))
         return {

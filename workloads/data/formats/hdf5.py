@@ -40,6 +40,7 @@ def unpacks(dataset: h5py.Dataset) -> bool:
     return bool(
         dataset.ndim > 1
         and dataset.dtype.itemsize in (1, 2, 4, 8)
+        # A chunk of several samples is HDF5's own work: it caches what it unpacks.
         and chunks == (1, *dataset.shape[1:])
         and filters in ([], [_GZIP], [_SHUFFLE, _GZIP])
         and dataset.dtype.byteorder in ("<", "=", "|")
@@ -169,6 +170,7 @@ class HDF5File:
     def __init__(self, form: HDF5Format, path: Path) -> None:
         self._form, self._path = form, path
         try:
+            # Without locks: read-only mounts and many NFS servers refuse them.
             self._file = h5py.File(path, "r", locking=False, rdcc_nbytes=CACHE_BYTES)
         except Exception as error:  # of any kind: h5py raises what it comes across
             raise DatasetError(f"{path}: cannot be opened as HDF5: {reason_of(error)}") from None

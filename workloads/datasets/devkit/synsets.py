@@ -52,6 +52,7 @@ def _unpacked(kit: Path, names: tuple[str, ...]) -> dict[str, bytes]:
 
 def _synsets_by_id(meta: bytes, name: str) -> dict[int, str]:
     done = subprocess.run(python_module("workloads.datasets.devkit"), input=meta, capture_output=True, check=False)
+    # Ended by a signal: that of the limit of CPU seconds, or of a crash in a library.
     if done.returncode < 0:
         raise DatasetError(f"{name}: is not a file of classes: reading it takes too long or too much memory")
     if done.returncode > 0:

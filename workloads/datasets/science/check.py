@@ -111,6 +111,7 @@ def _not_generated(manifest: ScienceManifest, findings: Findings) -> Iterator[st
     if generated.name not in GENERATORS:
         yield f"{MANIFEST_NAME}: generator {shortened(generated.name, 40)!r} is not known"
         return
+    # Samples of an earlier version cannot be made again, and are no worse for it.
     if generated.version != GENERATOR_VERSION:
         return
     generator = GENERATORS.load(generated.name)

@@ -58,6 +58,8 @@ def make(folder: Path, need: DataNeeds) -> None:
     with shown_progress() as report:
         synthesize(recipe_of(need), temporary, report, this_host().usable_cpus())
     try:
+        # One rename makes the whole folder appear: a run that looks meanwhile finds all of it or
+        # nothing.
         temporary.rename(target)
     except OSError:
         if not (target / MANIFEST_NAME).exists():  # else another run has made the same meanwhile

@@ -55,6 +55,7 @@ class WarmRanks:
                 self._phases.put_nowait(message)
             self.took_s = self._clock.monotonic_s() - began_s
         finally:
+            # The end of the queue, also after a failure: a reader must not wait for ever.
             self._phases.put_nowait(None)
 
     @property
@@ -155,6 +156,7 @@ class Standby:
         return WarmRanks(job, plan, trainer, context)
 
     def _fit(self, ranks: WarmRanks, job: Job) -> bool:
+        # The primary fills in these three only when it sends the job; all else must be as foreseen.
         expected = replace(ranks.job, trial=job.trial, claim=job.claim, digest=job.digest)
         return not ranks.failed and expected == job and self._context.planner.still_new(ranks.plan, job)
 

@@ -83,6 +83,7 @@ def wall_times(step: Span, recording: Recording) -> dict[str, float]:
     found = dict.fromkeys(PHASES, 0.0)
     running = dict.fromkeys(PHASES, 0)
     reached = step.start_s
+    # A sweep over starts and ends: between two of them the set of running operations is constant.
     for moment, change, phase in sorted(edges):
         _charge(found, running, reached, moment, waits)
         running[phase] += change
@@ -101,6 +102,7 @@ def _waits(recording: Recording) -> list[tuple[str, float, float]]:
     ]
     found: list[tuple[str, float, float]] = []
     for phase, start, end in sorted([*fetches, *exchanges], key=lambda wait: wait[1]):
+        # Cut at the end of the wait before: no instant may count twice.
         begin = max(start, found[-1][2]) if found else start
         if end > begin:
             found.append((phase, begin, end))
@@ -111,6 +113,8 @@ def _charge(
     found: dict[str, float], running: dict[str, int], start: float, end: float, waits: list[tuple[str, float, float]]
 ) -> None:
     active = sum(running.values())
+    # Operations of several lanes run at the same time: each has an equal part of the instant, so
+    # that the phases sum to the step.
     for phase, count in running.items() if active else ():
         found[phase] += (end - start) * count / active
     if active:

@@ -30,6 +30,7 @@ class FieldSource(ScienceSource):
         targets[:NOISE], targets[NOISE] = turn.rng(0, number).standard_normal(NOISE), 0.0
 
     def _finish(self, inputs: NDArray[np.float32], targets: NDArray[np.float32], turn: Turn) -> Batch:
+        # Drawn for the step, so that all examples of the batch are flipped together.
         if turn.draws is not None and turn.rng(1, turn.step).random() < FLIP_PROBABILITY:
             targets[:, NOISE] = 1.0
         return inputs, targets

@@ -61,6 +61,8 @@ class HalfLabelledSource(ScienceSource):
         left = self._left(number, turn, image.shape[-1] - columns)
         standardised(image[..., left : left + columns], mirror, inputs)
         boxes = cropped(boxes, left, columns)
+        # By the index in the file, not at random: the same images lack labels in every epoch and
+        # run.
         labelled = turn.draws is None or self._readers["train"].place(number)[1] % 2 != UNLABELLED
         targets[:] = -1.0
         targets[len(boxes), 0] = labelled

@@ -38,6 +38,7 @@ class TensorFlowTaskSteps(TensorFlowSteps):
     def _own_gradients(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
         """Compute this rank's sums, and the gradients of each part's mean loss."""
         parts = self._task.parts
+        # A tape can be asked once unless it is persistent, which keeps memory for longer.
         with tf.GradientTape(persistent=len(parts) > 1) as tape:
             losses = self._task.losses(inputs, targets)
             means = [self._optimiser.scale_loss(tf.reduce_mean(loss)) for loss in losses]

@@ -59,6 +59,7 @@ class Torch:
         torch.set_num_interop_threads(cpu_threads)
         if self.accelerators():
             torch.accelerator.set_device_index(local_rank % self.accelerators())
+            # Shapes are fixed but for an epoch's last batch: trying all algorithms once pays.
             torch.backends.cudnn.benchmark = True
         else:
             keep_freed_memory()

@@ -79,6 +79,8 @@ class TorchSteps(KerasState):
             gradients = self._parameters.zeros(self._trained)
         with torch.no_grad():
             totals, applied = self._update.apply(gradients, self._trained, sums)
+            # One kernel for all norms, then one for the norm of these: hundreds of small ones would
+            # be slower.
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(applied))))
         return torch.cat([totals, (norm if scale is None or self._descent.unscales else norm / scale)[None]])
 

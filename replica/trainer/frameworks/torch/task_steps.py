@@ -41,6 +41,7 @@ class TorchTaskSteps(TorchSteps):
         for number, (loss, part) in enumerate(zip(losses, parts, strict=True), start=1):
             leaves = self._parameters.leaves(part.variables)
             mean = loss.mean() if scale is None else loss.mean() * scale
+            # The losses of a generative pair share a graph: only the last part may free it.
             found = torch.autograd.grad(mean, leaves, retain_graph=number < len(parts), allow_unused=True)
             used = [_zeros_if_unused(own, leaf) for own, leaf in zip(found, leaves, strict=True)]
             gradients += self._parameters.gradients(used, part.variables)

@@ -64,6 +64,7 @@ def average_precision(scores: Array, right: NDArray[np.bool_], boxes: int) -> fl
     if not len(scores):
         return 0.0
     order = np.argsort(-scores, kind="stable")
+    # The last detection of each score: the curve has a point there, and none within a tie.
     ends = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
     hits = np.cumsum(right[order])[ends]
     precision = hits / (ends + 1)

@@ -186,4 +186,6 @@ class SemiSupervised:
             for found, wanted in ((outputs.offsets, labels.offsets), (outputs.sizes, labels.sizes))
         )
         terms = classes + objects + settings.offset_weight * offsets + settings.size_weight * sizes
+        # Chosen, not multiplied: an infinite term of an image without labels times 0 is not a
+        # number.
         return ops.where(targets[:, -1, 0] > 0.5, terms, 0.0)
