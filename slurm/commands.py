@@ -112,6 +112,7 @@ def replica_name(config: RunConfig, replica: int, identity: PrimaryIdentity) -> 
 def of_earlier(output: str, config: RunConfig, identity: PrimaryIdentity) -> list[str]:
     """The ids of jobs and steps of a run's earlier primaries, from squeue with NAME_FORMAT."""
     rows = (line.strip().partition("|") for line in output.splitlines())
+    # By the run's identity, not by its name: another run of the same name is left alone.
     mine = re.compile(rf"r\d+-{re.escape(job_name(config))}-{re.escape(identity.run)}-(\d+)")
     matches = ((number, mine.fullmatch(name)) for number, _, name in rows)
     return [number for number, match in matches if match is not None and int(match[1]) < identity.number]

@@ -114,6 +114,7 @@ def check_name(option: str, text: str, rule: TextRule) -> str:
 
 
 def _gpu_type(name: str) -> str:
+    # Without the spaces, commas and colons that separate the parts of a GRES.
     return re.sub(r"[^a-z0-9]+", "_", name.lower().removeprefix("nvidia ")).strip("_")
 
 

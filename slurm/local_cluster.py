@@ -104,6 +104,8 @@ class LocalCluster:
         """The processes in job steps, on one node or on all, and the daemons of these steps."""
         found: list[psutil.Process] = []
         for process in psutil.process_iter(["environ"]):
+            # Processes of a step may have left its process group: the variables of SLURM stay with
+            # them.
             environ = process.info["environ"] or {}
             name = environ.get("SLURMD_NODENAME")
             if environ.get("SLURM_CONF") == str(self.configuration) and name and node in (None, name):
@@ -228,6 +230,7 @@ def _node_lines(host: str, ports: list[int], size: str) -> list[str]:
 
 
 def _free_ports(count: int) -> list[int]:
+    # All are held open until the last one is bound: otherwise a port could come twice.
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

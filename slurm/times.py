@@ -44,6 +44,7 @@ def limit_s(text: str) -> float:
 
 def write_limit(seconds: float) -> str:
     """A time limit for SLURM, rounded up to minutes."""
+    # SLURM counts limits in minutes.
     minutes = -int(-seconds // 60)
     days, hours = divmod(minutes // 60, 24)
     return f"{f'{days}-' if days else ''}{hours:02d}:{minutes % 60:02d}:00"

@@ -144,6 +144,7 @@ class Columns:
     def _column(self, one: Known, many: Sequence[Known], rows: NDArray[np.intp]) -> Floats:
         known = self._columns.get(one.hash, np.empty(0))
         column: Floats = np.concatenate([known, np.full(len(self._rows) - len(known), np.nan)])
+        # The same architecture may come twice among the many: it is measured once.
         places, first = np.unique(rows, return_index=True)
         missing = np.isnan(column[places])
         if missing.any():
@@ -153,6 +154,7 @@ class Columns:
 
 def _replacement_costs(vocabulary: list[Token]) -> Floats:
     values = np.array(vocabulary, np.float64)
+    # Dense layers have the stride 0, so that the last term also stands for the kind of a layer.
     width, kernel, stride = values.T
     result: Floats = np.minimum(1.0, _relative(width) + _relative(kernel) + (stride[:, None] != stride[None, :]))
     return result

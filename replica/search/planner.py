@@ -263,6 +263,8 @@ class Planner:
         """
         with self._knowledge.unchanged():
             self._knowledge.read()
+            # A summary is compared, not the evidence: most looks find nothing new, and must cost
+            # nothing.
             known, ahead = self._knowledge.summary(), self._ahead
             if ahead.round != round_number:
                 ahead = Ahead(round_number)
@@ -318,5 +320,6 @@ class Planner:
     def _prepared(self, round_number: int) -> Plan | None:
         """The candidate of a round, if there is one that can be used and is still new."""
         plan = self._candidates.load(round_number, self._choices.of_parent)
+        # Another replica may have trained the same architecture since it was proposed.
         tried = self._knowledge.outcomes().first
         return None if plan is None or plan.proposal.architecture.hash in tried else plan

@@ -121,6 +121,7 @@ class LocalSurrogate(Surrogate):
 
 def _near_the_best(embedded: Floats, values: Floats) -> NDArray[np.intp]:
     """Places of the `NEAREST` observations that are nearest to any of the best ones, in order."""
+    # Stable sorts throughout: ties must fall the same way on every replica and at a referee's.
     best = np.argsort(-values, kind="stable")[:BEST]
     apart = cdist(embedded, embedded[best], "sqeuclidean").min(axis=1)
     return np.sort(np.argsort(apart, kind="stable")[:NEAREST])

@@ -48,6 +48,7 @@ class Moments:
     def of(cls, values: NDArray[Any], channel_axis: int) -> Moments:
         """Compute the moments of an array with channels along one axis."""
         others = tuple(axis for axis in range(values.ndim) if axis != channel_axis % values.ndim)
+        # Squares of float32 values, added up by the million, would lose the small ones.
         exact = values.astype(np.float64)
         mean = exact.mean(axis=others, keepdims=True)
         count = exact.size // exact.shape[channel_axis]

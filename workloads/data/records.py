@@ -47,6 +47,8 @@ def read_images(path: Path, first: int, count: int) -> Iterator[tuple[int, bytes
         for number in range(first + count):
             stream.seek(position)
             header = stream.read(HEADER.size)
+            # A header that is cut off has no length: that of the file is beyond its end, and is
+            # reported.
             length = HEADER.unpack(header)[0] if len(header) == HEADER.size else size
             position += HEADER.size + length + FOOTER_BYTES
             if position > size:

@@ -68,6 +68,7 @@ def _sharding(parser: argparse.ArgumentParser, train: int, validation: int) -> N
 
 
 def _execute(arguments: argparse.Namespace) -> int:
+    # Before workers start, which inherit it.
     os.environ.update(WORKERS)
     actions = {"prepare": _prepare, "check": _check, "synthesize": _synthesize}
     return actions[arguments.action](arguments)

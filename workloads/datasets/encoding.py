@@ -29,6 +29,7 @@ def as_rgb_jpeg(data: bytes) -> bytes:
 
     Raises ValueError saying what it is if it cannot be decoded.
     """
+    # Decoded even if it is kept: a damaged image must be found here, not in a training.
     if jpeg_components(data) in (1, 3):
         _decoded(data, "JPEG")
         return data

@@ -218,4 +218,6 @@ def _finished(line: str) -> ShardResult | None:
 def _is_done(path: Path, done: dict[str, ShardResult]) -> bool:
     if path.name not in done or not path.exists():
         return False
+    # Size alone: shards appear whole (`write_shard`), and reading all of them again would take
+    # hours.
     return path.stat().st_size == done[path.name].content.entry.size_bytes

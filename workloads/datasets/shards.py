@@ -68,6 +68,7 @@ def read_shard(path: Path) -> Iterator[tuple[int, bytes]]:
         left = path.stat().st_size
         while length := stream.read(LENGTH.size):
             if stream.read(CHECKSUM.size) != checksum(length):
+                # The first record: a file that begins wrongly is probably of another kind.
                 if left == path.stat().st_size and (found := _other_format(path)):
                     raise ForeignRecordError(f"is not a record of TFRecord: the file is {found}")
                 raise ValueError("a record's length is not that of its checksum")

@@ -58,6 +58,7 @@ class Case:
         """The zeros before and after each axis of a convolution."""
         pairs = []
         for size, window, step, output in zip(self.sizes, self.kernel, self.stride, self.outputs, strict=True):
+            # TensorFlow's "SAME": an odd zero goes behind.
             whole = max((output - 1) * step + window - size, 0)
             pairs.append((whole // 2, whole - whole // 2))
         return tuple(pairs)

@@ -56,6 +56,7 @@ def discriminator(settings: GenerationSettings) -> Architecture:
         filters = settings.width * 2**layer
         name = f"conv{layer + 1}"
         chain.append(name, Conv(filters, cube(5, axes), cube(2, axes), dilation=cube(1, axes), bias=True))
+        # The first layer has none (Radford et al. 2015, section 3).
         if layer > 0:
             chain.append(f"bn{layer + 1}", BatchNorm())
         chain.append(f"lrelu{layer + 1}", LeakyReLU(0.2))

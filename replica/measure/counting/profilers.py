@@ -80,6 +80,7 @@ def xla(path: Path, lowered: bool = False) -> Verification:
         raise EnvironmentNotReadyError(
             [f"JAX is not installed, which gives XLA's cost analysis; {to_install('verify')}"]
         )
+    # A process of its own: this one has Keras on TensorFlow, and a process has one backend.
     result = subprocess.run(
         python_module("replica.measure.counting.xla_cost", str(path.absolute()), *(["lowered"] if lowered else [])),
         capture_output=True,

@@ -88,6 +88,7 @@ class CountSource:
             yield self.path
             return
         assert self.architecture is not None
+        # A file even for a known architecture: other processes count it, too.
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "architecture.json"
             path.write_text(to_json(self.architecture), encoding="utf-8")

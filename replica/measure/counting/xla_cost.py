@@ -21,6 +21,7 @@ from aiperf.frameworks.training_imports import import_lean
 def main() -> int:
     """Count one forward pass and one training step (plain gradient descent) of a file's model."""
     os.environ["KERAS_BACKEND"] = "jax"
+    # Accelerators may be busy, or too small for the network.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     print(json.dumps(measure(Path(sys.argv[1]), lowered=sys.argv[2:] == ["lowered"])))  # noqa: T201
     return 0

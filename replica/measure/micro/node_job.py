@@ -101,6 +101,7 @@ class NodeJob:
             return self._result(problems=(f"the suite took longer than micro.time_limit = {limit_s:.0f} s",))
         finally:
             with contextlib.suppress(ProcessLookupError):
+                # Shielded: an agent that is cancelled must not leave the suite on its accelerators.
                 await asyncio.shield(end_group(process, END_GRACE_S))
         problems = _complaints(errors.decode(errors="replace"))
         if process.returncode != EXIT_DONE:

@@ -41,8 +41,7 @@ def make_operands(work: Work, generator: np.random.Generator) -> Operands:
             made.append(data(case.kind, shape, generator))
         else:
             made.append(_normal(generator, shape, 1.0))
-    # oneDNN and cuDNN do not look at values, but caches of identical pages and compressed memory
-    # do.
+    # Constant operands draw less power than data: a device that is limited by it would be faster.
     check_operands(tuple(made))
     return tuple(made)
 
@@ -80,6 +79,7 @@ def without_ties(array: Array, seed: int) -> Array:
     They differ by a thousandth at least: TensorFlow's gradient of max-pooling over volumes takes
     close elements for equal.
     """
+    # Places in base 5: within a window of 5 along each axis no two elements have the same number.
     axes = np.ogrid[tuple(slice(size) for size in array.shape)]
     images, *spatial, channels = axes
     place = sum(5**number * axis for number, axis in enumerate(spatial)) + 7 * channels + 11 * images

@@ -107,6 +107,7 @@ def streamed(item_size: int, cache: int, memory: int) -> Streamed:
     whole = Streamed(wanted, 1, item_size, cache)
     if whole.peak <= memory:
         return whole
+    # The peak is linear in the elements: that of one element gives the most that fit.
     most = memory // (Streamed(1, BLOCKS, item_size, cache).peak)
     return Streamed(max(1, min(-(-wanted // BLOCKS), most)), BLOCKS, item_size, cache)
 

@@ -53,6 +53,7 @@ class SearchDemo:
             for architecture in random_history(initial, limits, self.history, random.Random(self.seed))
         ]
         for step in range(number):
+            # A stream for each step, so that the same step of two strategies draws the same.
             rng = random.Random(f"{self.seed}/{step}")
             started = time.process_time()
             proposal = strategy.propose(Observations(tuple(observed)), rng, ALL)

@@ -127,6 +127,8 @@ class _Annealing:
         spread = max(max(bounds) - min(bounds), 1e-3)
         temperature, steps = START_TEMPERATURE, 0
         while temperature > LEAST_TEMPERATURE or (self.best is None and steps < EXTRA_STEPS):
+            # All branches have reached the most morphs, or none was pushed: begin again at the
+            # parents, whose random children are others.
             if not self.heap:
                 self._push((parent, parent.hash, ()) for parent in parents)
             self._step(heapq.heappop(self.heap), max(temperature, LEAST_TEMPERATURE) * spread)
@@ -168,6 +170,7 @@ class _Annealing:
         bounds = self.surrogate.upper_confidence_bounds([architecture for architecture, _, _ in nodes])
         branches = []
         for bound, (architecture, parent, morphs) in zip(bounds.tolist(), nodes, strict=True):
+            # Breaks ties of bounds by age, the same on every replica.
             self.made += 1
             branches.append(_Branch((-bound, self.made), architecture, parent, morphs))
         return branches

@@ -41,6 +41,8 @@ def evidence(tried: Tried) -> list[Result]:
 
 def good_share(tried: Tried) -> float:
     """`GAMMA` for the evidence, so that as many results are good as if all of them counted."""
+    # hyperopt takes gamma sqrt(n) of the n results that it sees: fewer are shown, so gamma is
+    # larger.
     counted = len(_newest_and_best(tried.measured))
     return GAMMA * sqrt(len(tried.measured) / counted) if counted else GAMMA
 

@@ -102,6 +102,7 @@ def _check_storage(found: h5py.Dataset) -> None:
     if found.shape is None or found.dtype.kind not in "fiub":
         raise ValueError("does not hold numbers")
     samples, *sizes = found.shape or (0,)
+    # As floats: a product of forged sizes would overflow int64 to a small number.
     sample = found.dtype.itemsize * int(np.prod([float(size) for size in sizes]))
     chunk = found.dtype.itemsize * int(np.prod([float(size) for size in found.chunks or ()]))
     if samples > MOST_SAMPLES or sample > MOST_SAMPLE_BYTES or chunk > MOST_SAMPLE_BYTES:

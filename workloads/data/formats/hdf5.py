@@ -139,6 +139,7 @@ class HDF5Format:
 
     def write(self, path: Path, layout: FileLayout, blocks: Iterable[Rows]) -> None:
         """Write a new file, whole or not at all. Raises OSError."""
+        # Next to the file, since a rename is atomic only within a file system.
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             with h5py.File(temporary, "w") as file:

@@ -91,6 +91,7 @@ def _unpacked(data: bytes) -> bytes:
     """Unpack gzip up to a limit; give other bytes as they are. Raises ValueError."""
     if not data.startswith(_GZIP):
         return data
+    # An object, which stops at a limit: `zlib.decompress` would unpack a bomb.
     unpack = zlib.decompressobj(wbits=31)
     try:
         content = unpack.decompress(data, MOST_BYTES)

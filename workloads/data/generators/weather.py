@@ -141,6 +141,7 @@ def _vortex(rng: np.random.Generator, canvas: Canvas, number: int) -> Painted:
     north = 1.0 if rng.random() < 0.5 else -1.0
     row = canvas.row_of(north * rng.uniform(*kind.latitude))
     radius = canvas.scale * rng.uniform(*kind.radius)
+    # Away from the edges: boxes do not wrap around the globe.
     column, strength = rng.uniform(radius, canvas.columns - radius), rng.uniform(0.75, 1.25)
 
     def paint() -> None:

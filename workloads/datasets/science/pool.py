@@ -26,6 +26,7 @@ def each(work: Callable[[Job], Result], jobs: Sequence[Job], workers: int, repor
     results: dict[int, Result] = {}
     for together in (workers, 1):
         left = [number for number in range(len(jobs)) if number not in results]
+        # One pool for each in the second round: a pool whose process died takes no further job.
         for some in [left] if together > 1 else [[number] for number in left]:
             _some(work, jobs, some, together, results, lambda: report(len(results), len(jobs)))
     return [results[number] if number in results else lost(jobs[number]) for number in range(len(jobs))]

@@ -96,6 +96,7 @@ def _left_out(folder: Path, found: Sequence[Path], output: Path) -> Iterator[tup
 
 
 def _names(found: Sequence[Path]) -> dict[Split, list[tuple[Path, str]]]:
+    # Few universes: the last of them validates, so that neither split is empty.
     every = min(EVERY, len(found))
     validation = set(found[every - 1 :: every])
     splits: dict[Split, list[tuple[Path, str]]] = {"train": [], "validation": []}

@@ -58,6 +58,7 @@ class JaxKernel:
 
     def call(self, copy: int) -> None:
         """Start the function; on accelerators JAX returns before it is done."""
+        # The memory was donated: the next call on this copy writes into the result of this one.
         self._results[copy] = self._function(*self._tensors[copy], *self._written.get(copy, ()))
         if copy in self._written:
             self._written[copy] = (self._results[copy],)

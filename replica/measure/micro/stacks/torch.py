@@ -49,6 +49,7 @@ class TorchKernel:
     def __init__(self, work: Work, device: str, precision: Any) -> None:
         self._work, self._device, self._precision = work, device, precision
         case = work.case
+        # ATen takes one padding for both sides of an axis; other images are padded beforehand.
         self._even = case.operator != "conv" or all(low == high for low, high in case.padding)
         self._function = _function(work, self._even)
         self._tensors: list[tuple[Any, ...]] = []
