@@ -343,6 +343,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     with PATIENCE.set(config.storage.patience, reports.of("files")):
         writer = await open_writer(paths, arguments.replica, clock, records, reader)
         agent = Agent(make_context(arguments, config, paths, writer, output))
+        # Records are written by a thread from here on, whose errors reach the agent by this call.
         writer.in_background(agent.fail_replica)
         reports.attend(agent.note_storage)
         serving = asyncio.create_task(agent.serve(reader))
@@ -353,6 +354,8 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
         ):
             await serving
         await close_writer(writer, records, config.run.stop_grace)
+    # The primary may have died with its job still allocated: an idle job costs its owner node
+    # hours.
     if agent.orphaned:
         give_job_back()
     return EXIT_DONE

@@ -66,6 +66,7 @@ async def open_writer(
 
 async def close_writer(writer: HistoryWriter, patience: Patience, grace_s: float) -> None:
     """Write the last records, if storage takes them within some time."""
+    # Waits for files end at once; records still have the grace.
     PATIENCE.hurry()
     try:
         async with asyncio.timeout(grace_s):

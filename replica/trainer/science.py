@@ -128,6 +128,7 @@ def gather_rows(collective: Collective, rows: NDArray[np.float32]) -> NDArray[np
     lengths = _summed(collective, counts, "counts").astype(np.int64)
     start = int(lengths[: collective.rank].sum())
     placed = np.zeros((int(lengths.sum()), rows.shape[1]), np.float32)
+    # Each rank has a range of its own, by the numbers of the ranks before it.
     placed[start : start + len(rows)] = rows
     return _summed(collective, placed, "rows")
 

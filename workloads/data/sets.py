@@ -57,6 +57,7 @@ def find_set(name: str, data_dir: str | Path | None) -> ScienceSet:
     folder = Path(data_dir)
     manifest = read_science_manifest(folder)
     kind = kind_of(manifest)
+    # Several sets read the same kind of files: fields and slices are cut from cubes.
     if kind != KINDS[name]:
         raise DatasetError(f"{folder}: holds {kind}, as its format {manifest.format} says, and not {name}")
     # Sizes only: a run must not read terabytes before it starts.

@@ -231,6 +231,7 @@ def _check_distinct(folder: Path, names: Sequence[str]) -> None:
 def _check_classes(train: Path, validation: Path, names: Sequence[str], found: Sequence[str]) -> None:
     """Raise DatasetError for classes of validation images without training images."""
     unknown = sorted(set(found) - set(names))
+    # The usual cause of an unknown class: the same name in another form of Unicode.
     composed = {unicodedata.normalize("NFC", name): name for name in names}
     for name in unknown:
         twin = composed.get(unicodedata.normalize("NFC", name))

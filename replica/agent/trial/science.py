@@ -84,6 +84,7 @@ class WorkloadTrial:
         return ScienceTraining(self._name, chosen, self._job.seed, self._context.precision, folder)
 
     async def _train(self, trainer: Trainer, training: ScienceTraining) -> None:
+        # In threads: storage that does not answer must not keep the event loop from its heartbeats.
         self.log.resume(await asyncio.to_thread(self._earlier_qualities))
         body = await asyncio.to_thread(self._start, training)
         self.log.start_workload(body, cost_of(self._size))

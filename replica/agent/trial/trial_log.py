@@ -96,6 +96,7 @@ class TrialLog:
             self.begin_phase(self._interrupted)
 
     def _begin_phase(self, phase: Phase, trial: int | None, at_ms: int | None) -> None:
+        # Trainers and the agent may report the same phase in turn; the record has each change once.
         if phase == self._phase:
             return
         self._phase = phase

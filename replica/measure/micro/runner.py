@@ -322,6 +322,7 @@ def cut_out(work: Work) -> Work:
     """Cut out one image of a pass, or the largest part of it that the reference can check."""
     case = replace(work.case)
     small = Work(case, work.direction, 1 if case.operator != "gemm" else min(work.batch, 256))
+    # First along the axes, as long as all borders stay; then the channels.
     while small.operations > CHECKED_OPERATIONS or small.elements > CHECKED_ELEMENTS:
         longest = max(case.sizes, default=0)
         if longest > 4 * max(case.kernel, default=1):

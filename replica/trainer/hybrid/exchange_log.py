@@ -36,6 +36,7 @@ class Board:
 
     def collect(self) -> None:
         """Take the reports that have arrived."""
+        # Looked for, not waited for: group 0 must not depend on the pace of the others.
         while (message := self._post.look(None, Tag.EXCHANGED)) is not None:
             exchanged = _EXCHANGED.decode(self._post.take_text(message))
             self._ended += exchanged.last

@@ -149,6 +149,7 @@ def _written(data_dir: Path, form: str, names: Names, origin: tuple[str, Generat
     splits = {split: _split(names[split], findings) for split in SPLITS}
     fingerprint = overall_fingerprint(*(splits[split].fingerprint for split in SPLITS))
     assert fingerprint is not None
+    # By the fingerprint: the same samples keep their origin when they are described again.
     source, generated = _known_origin(data_dir, fingerprint) or origin
     first = findings[names["train"][0]].layout
     assert first is not None

@@ -69,6 +69,8 @@ class JaxCollective(StoreCollective):
     def parts(self, own: Any) -> Any:
         """Make the array of all ranks' parts, by rank; all have the same shape."""
         part = jax.device_put(own, jax.local_devices()[0])
+        # Every rank holds its own part alone: the global array is a description, and nothing is
+        # copied.
         return self._global((self.size * len(part), *part.shape[1:]), DIFFERENT, part)
 
     def shared(self, own: Any) -> Any:
