@@ -254,7 +254,7 @@ def test_a_number_that_cannot_be_is_damage_at_its_line(name: str, change: Change
     root = shutil.copytree(honest, tmp_path / "run")
     rewrite(RunPaths(root), change)
     data = read_run(RunPaths(root))
-    assert any(damage.kind == "bounds" and damage.line and "can be" in damage.found for damage in data.damages)
+    assert any(damage.kind == "bounds" and damage.line and " must be at " in damage.found for damage in data.damages)
     assert build_report(data).verdict == "invalid"
 
 
