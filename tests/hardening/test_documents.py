@@ -258,7 +258,7 @@ def test_a_list_of_hosts_has_a_limit_before_it_is_made() -> None:
 
 ANSWER = {**FACTS, "os": "Linux", "network": {"eth0": 1000}, "python": "3.11", "packages": {"keras": None},
           "slurm": None, "mpi": None, "shared": None, "data": None, "cpu_model": "x", "cpu_count": 4,
-          "utc_ms": 1}  # fmt: skip
+          "utc_ms": 1, "complaints": ["nvidia-smi: no"]}  # fmt: skip
 
 
 WRONG: tuple[object, ...] = ("a\nb", "\x1b", 10**30, [[]], {"\n": 1}, True)
