@@ -126,7 +126,8 @@ def test_an_environment_that_was_interrupted_at_any_step_ends_whole(checkout: Ch
         shutil.rmtree(checkout.folder / ".venv", ignore_errors=True)
         checkout.log.unlink(missing_ok=True)
         code, _ = checkout.make(STAND_IN_STEP=str(step), STAND_IN_SIGNAL=str(int(number)))
-        assert code == (-9 if number == signal.SIGKILL else 130), step
+        # The child fails by itself, too: on a busy machine that may be noticed first.
+        assert code in ((-9,) if number == signal.SIGKILL else (1, 130)), step
         assert checkout.make()[0] == 0
         assert checkout.files() == FILES, step
 
