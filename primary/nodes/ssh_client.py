@@ -209,6 +209,9 @@ def explained(name: str, settings: SshSection, said: str) -> str:
     if refused := re.search(r"(\S+): Permission denied \(", said):
         at = "" if refused[1].rpartition("@")[2] in (target.host, target.alias) else f" at its jump host {refused[1]}"
         return f"{where}: no key is accepted{at}; passwords are not used. {_key_remedy(target)}{elsewhere}"
+    # A command that fails speaks first, through its shell; ssh only sees that it is gone.
+    if target.command and "kex_exchange_identification" in said:
+        return f"{where}: its ProxyCommand {target.command!r} fails: {said.strip().splitlines()[0]}"
     return f"{where}: {_network_trouble(said, settings)}"
 
 
