@@ -73,7 +73,8 @@ def test_a_look_with_nothing_new_opens_one_file_and_no_folder(paths: RunPaths) -
     assert len(list(reader.read_new())) == 50
     with opened() as files:
         assert list(reader.read_new()) == []
-    assert files == [str(digest_segment(paths, "primary-1", 1))]
+    # Other threads of this process may open files of their own.
+    assert [name for name in files if name.startswith(str(paths.root))] == [str(digest_segment(paths, "primary-1", 1))]
     writer.close(0)
 
 
