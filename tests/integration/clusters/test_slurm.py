@@ -199,7 +199,7 @@ def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: LocalC
     finally:
         blocker.terminate()
     assert process.returncode == 0, err
-    assert " of 3 replicas not ready within 10 s" in err
+    assert "1 of 3 replicas not ready within 10 s" in err
     assert all(detail["operations"] > 0 for detail in report(output)["replica_details"]), "the late one joined"
     wait_for(lambda: queue() == [])
 
