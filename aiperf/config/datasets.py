@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.config.dataset_manifest import read_dataset_manifest
+from aiperf.config.registered import registered_fingerprints
 from aiperf.errors import DatasetError
 
 
@@ -39,10 +40,8 @@ IMAGES = "images"
 DATASETS = (IMAGENET.name, DIGITS.name, IMAGES)
 """Names that a configuration may give."""
 
-REGISTERED: dict[str, str] = {
-    DIGITS.name: "b8cf410417cd16cb52dd793dcf79faca70d224700651a111859c5010bba9ca52",
-}
-"""Fingerprints that data sets must have, by name. ImageNet's is not known (docs/datasets.md)."""
+REGISTERED = registered_fingerprints()
+"""Fingerprints that data sets must have, by name (`fingerprints.toml`)."""
 
 
 def known_fingerprint(name: str, data_dir: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -226,6 +226,13 @@ def _whole_epochs(facts: RunFacts) -> bool:
     )
 
 
+def required_data(registered: Mapping[str, str]) -> str:
+    """The requirement of the rule `data`, with the fingerprint of the official data set."""
+    value = registered.get(IMAGENET.name)
+    which = f"{value} of {IMAGENET.name}" if value else "the registered one if there is one"
+    return f"one fingerprint of the images in all trials, {which}"
+
+
 def _data(facts: RunFacts) -> str:
     if not facts.fingerprints:
         return "no trial"
@@ -276,7 +283,7 @@ RULES: tuple[Rule[RunFacts], ...] = (
     WORK,
     Rule("dataset", "imagenet", "setting",
          lambda f: f.config.run.dataset, lambda f: f.config.run.dataset == IMAGENET.name),
-    Rule("data", "one fingerprint of the images in all trials, the registered one if there is one", "setting",
+    Rule("data", required_data(REGISTERED), "setting",
          _data, lambda f: _data(f) not in ("unknown", "several", "not the registered one")),
     Rule("epochs", f"{IMAGENET.train_images} images trained and {IMAGENET.validation_images} evaluated in each",
          "setting", _epochs, _whole_epochs),

@@ -22,6 +22,7 @@ from aiperf.rules.table import (
     Group,
     RunFacts,
     check,
+    required_data,
     status,
     violations,
 )
@@ -111,6 +112,16 @@ def test_all_trials_train_on_the_same_images_and_on_the_registered_ones(
     facts = replace(GOOD, config=load_config(overrides={"run.dataset": dataset}), fingerprints=fingerprints)
     rule = next(item for item in check(facts) if item.rule == "data")
     assert (rule.found, rule.passed, rule.group) == (found, met, "setting")
+
+
+def test_the_rule_names_the_fingerprint_that_imagenet_must_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = "ab" * 32
+    assert required_data({"imagenet": value}).endswith(f", {value} of imagenet")
+    assert required_data({"digits": value}).endswith(", the registered one if there is one")
+    monkeypatch.setitem(REGISTERED, "imagenet", value)
+    for found, met in (("cd" * 32, False), (value, True)):
+        rule = next(item for item in check(replace(GOOD, fingerprints=(found,))) if item.rule == "data")
+        assert rule.passed is met
 
 
 def test_telemetry_without_samples_breaks_its_rule() -> None:
