@@ -53,14 +53,17 @@ def job_script(request: ScriptRequest) -> str:
         # Not -u: `module` and the scripts of conda use variables that are not set.
         "set -e",
         *_activation(config.environment.activate),
-        "# SLURM's warning before the time limit reaches this shell: pass it on, then wait for the orderly end.",
-        f"{shlex.join(command)} &",
+        "# Warnings reach this shell, and with some options of SLURM all of the job. The end is passed on as TERM.",
+        "# The others are ignored until the run heeds them itself: they would kill a Python that is starting.",
+        "warned= run=",
+        """trap 'warned=1; test -z "$run" || kill -TERM "$run" 2>/dev/null || :' TERM USR2 XCPU""",
+        "trap '' USR1",
+        f"(trap '' USR2 XCPU; exec {shlex.join(command)}) &",
         "run=$!",
-        "trap 'kill -TERM $run' TERM",
-        # A signal ends the first `wait` before the run: the second one waits for it, and gives its
-        # code.
-        "wait $run && exit 0",
-        "wait $run",
+        """test -z "$warned" || kill -TERM "$run" 2>/dev/null || :""",
+        "# A signal ends `wait` before the run: wait again, for its orderly end and its code.",
+        """while warned= code=0; wait "$run" || code=$?; test -n "$warned"; do :; done""",
+        "exit $code",
         "",
     ]
     return "\n".join(lines)

@@ -255,7 +255,7 @@ def test_a_job_script_is_shell_whatever_the_names(tmp_path: Any) -> None:
     assert "#SBATCH --job-name=aiperf-odd--name---x\n" in text
     assert "#SBATCH --partition=gpu\n" in text
     assert "\ntrue\n" in text
-    assert "run --output '/a b/$c' &" in text
+    assert "run --output '/a b/$c') &" in text
     script = tmp_path / "job.sh"
     script.write_text(text)
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
@@ -267,6 +267,25 @@ def test_the_activation_may_use_variables_that_are_not_set(tmp_path: Any) -> Non
     script.write_text(job_script(ScriptRequest(config, (), "/bin/true", "log-%j")))
     ended = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, "found:\n"), ended.stderr
+
+
+RUN_OF_A_SCRIPT = """#!/bin/sh
+kill -USR1 $$ $PPID && kill -USR2 $$ && kill -XCPU $$  # while Python would start
+trap 'echo ended; kill $!; exit 3' TERM
+sleep 600 & kill -{warning} $PPID
+wait
+"""
+"""A run that warnings meet before it heeds them, and whose job is then warned of the end."""
+
+
+@pytest.mark.parametrize("warning", ["TERM", "USR2", "XCPU"])
+def test_a_job_script_passes_the_end_on_and_protects_a_run_that_starts(warning: str, tmp_path: Path) -> None:
+    run, job = tmp_path / "run", tmp_path / "job.sh"
+    run.write_text(RUN_OF_A_SCRIPT.format(warning=warning))
+    run.chmod(0o755)
+    job.write_text(job_script(ScriptRequest(load_config(), (), str(run), "log-%j")))
+    ended = subprocess.run(["bash", str(job)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (3, "ended\n"), ended.stderr
 
 
 def test_an_option_with_spaces_is_one_word_of_its_line() -> None:
@@ -297,10 +316,10 @@ def test_a_script_begins_a_run_or_resumes_one_with_its_own_settings(
 ) -> None:
     output = str(tmp_path / "new run")
     text = script(capsys, "--preset", "quick", "--replicas", "2", "--output", output)
-    assert f"aiperf run --or-resume --preset quick --replicas 2 --output '{output}' --launcher slurm &" in text
+    assert f"aiperf run --or-resume --preset quick --replicas 2 --output '{output}' --launcher slurm) &" in text
     run = HandMadeRun(tmp_path / "old", {"run.launcher": "slurm", "slurm.partition": "gpu", "run.replicas": 3})
     text = script(capsys, "--resume", str(run.paths.root))
-    assert f"aiperf resume {run.paths.root} &" in text
+    assert f"aiperf resume {run.paths.root}) &" in text
     assert "#SBATCH --partition=gpu\n#SBATCH" in text and "#SBATCH --nodes=3\n" in text
     with pytest.raises(UsageError, match="or an old one with --resume RUN"):
         script(capsys)
