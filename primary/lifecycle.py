@@ -24,6 +24,7 @@ from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.reserve import Reserve
 from aiperf.storage.wait_notices import Waits
 from primary.allocations import allocation_of
+from primary.allocations.time_left import early_end
 from primary.context import RunContext, storage_note
 from primary.digest import open_digest
 from primary.dispatcher import Dispatcher
@@ -69,6 +70,8 @@ def conduct(
             display.event(f"run directory: {paths.root}")
             if allocation := allocation_of(config, os.environ):
                 display.event(str(allocation))
+            if start.resumption is not None and (early := early_end(config, rest_s=start.rest_s(config, clock))):
+                display.event(f"WARNING: {early}")
             context = RunContext(
                 config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms, reserve,
                 open_digest(paths, writer, start.digest, records), identity_of(paths.claims, start.claim.number),

@@ -65,6 +65,11 @@ class Start:
     digest: tuple[Entry, ...] = ()
     """The entries that the digest begins with: of all trials so far."""
 
+    def rest_s(self, config: RunConfig, clock: Clock) -> float:
+        """Seconds to the deadline; the whole duration before the release."""
+        gone_ms = 0 if self.released_ms is None else clock.utc_ms() - self.released_ms
+        return config.run.duration - gone_ms / 1000
+
 
 def begin_or_resume(paths: RunPaths, config: RunConfig, claim: Claim, now_ms: int) -> Start:
     """The start of a run without records of a primary, else of its rest.

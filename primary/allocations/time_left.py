@@ -50,17 +50,24 @@ def time_left_s(environment: Mapping[str, str]) -> tuple[str, float] | None:
     return None if left_s is None else (allocation.title, left_s)
 
 
-def early_end(config: RunConfig, environment: Mapping[str, str] = os.environ) -> str | None:
-    """A complaint if the job ends before a run of this configuration would; else None."""
+def early_end(
+    config: RunConfig, environment: Mapping[str, str] = os.environ, rest_s: float | None = None
+) -> str | None:
+    """A complaint if the job ends before a run of this configuration would; else None.
+
+    `rest_s` is what is left of a run that is resumed.
+    """
     found = time_left_s(environment)
-    needed_s = config.run.duration + LEAST_START_S
+    needed_s = (config.run.duration if rest_s is None else rest_s) + LEAST_START_S
     if found is None or found[1] >= needed_s:
         return None
     title, left_s = found
+    what, otherwise = f"run.duration = {format_duration(config.run.duration)}", "lower --duration"
+    if rest_s is not None:
+        what, otherwise = f"the rest, {format_duration(max(0, int(rest_s)))},", "resume the run again in the next one"
     return (
-        f"{title} ends in {format_duration(max(0, int(left_s)))}, before the run: run.duration = "
-        f"{format_duration(config.run.duration)} needs {format_duration(int(needed_s))} with its start and end; "
-        "ask for a longer job, or lower --duration"
+        f"{title} ends in {format_duration(max(0, int(left_s)))}, before the run: {what} needs "
+        f"{format_duration(int(needed_s))} with its start and end; ask for a longer job, or {otherwise}"
     )
 
 

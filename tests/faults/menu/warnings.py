@@ -74,7 +74,7 @@ def warn(victims: list[psutil.Process], number: int) -> None:
 
 
 def holds_warnings(process: psutil.Process) -> bool:
-    """True if its main thread blocks them, and leaves them to the one that heeds; or if it is gone."""
+    """True if its main thread leaves them to the thread that heeds, or if it is gone."""
     with contextlib.suppress(OSError):
         found = re.search(r"^SigBlk:\s*(\w+)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
         if found and lives(process):

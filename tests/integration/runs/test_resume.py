@@ -16,6 +16,7 @@ from aiperf.records.bodies import RunEnded
 from aiperf.run_directory.claim import find_holder
 from tests.faults.campaign import campaign, parse
 from tests.support.hand_made import T0_MS, HandMadeRun, aiperf
+from tests.support.hosts.allocations import answering_job, enter
 from tests.support.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
 
 
@@ -23,7 +24,9 @@ def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
     return begin(output, "--replicas", 2, "--duration", duration, *words)
 
 
-def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
+def test_a_new_clock_is_a_part_of_its_own_and_the_job_may_end_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = tmp_path / "run"
     with start(output, "6s") as process:
         wait_for_epochs(output, 4)
@@ -31,8 +34,10 @@ def test_a_new_clock_is_a_part_of_its_own(tmp_path: Path) -> None:
         process.communicate(timeout=240)
     nothing_is_left(output, 60)
     first = report_of(output)
+    enter(monkeypatch, answering_job("SLURM", tmp_path, "squeue", "0:30"))
     result = aiperf("resume", output, "--new-clock")
     assert result.returncode == 0, result.stderr
+    assert "WARNING: SLURM job 17 ends in 30s, before the run: the rest, 6s, needs 1m06s" in result.stderr
     found = report(output)
     assert (found["duration_s"], found["ended"]) == (6.0, "deadline")
     assert {"rule": "clock", "found": "2 clock(s)"}.items() <= next(

@@ -94,6 +94,20 @@ def job_of(scheduler: str, folder: Path, hosts: Sequence[str]) -> Environment:
     }
 
 
+def answering_job(scheduler: str, folder: Path, program: str, answer: str) -> Environment:
+    """The variables of a job of two hosts, and its scheduler's program with a canned answer."""
+    environment = job_of(scheduler, folder / "job", ("a", "b"))
+    file, text = folder / "bin" / program, folder / "text"
+    file.parent.mkdir()
+    text.write_text(answer)
+    others = environment["PATH"].split(os.pathsep)[0]
+    file.write_text(
+        f'#!/bin/sh\n[ "$1" = resource ] && exec {others}/flux "$@"\n[ "$LC_ALL" = C ] && exec cat {text}\n'
+    )
+    file.chmod(0o755)
+    return {**environment, "PATH": f"{file.parent}{os.pathsep}{environment['PATH']}"}
+
+
 def enter(patch: pytest.MonkeyPatch, environment: Environment) -> None:
     """Let this process and its children be in a job, and in no other."""
     for name in MARKS:

@@ -27,7 +27,9 @@ def resume(run: HandMadeRun, at_s: float, new_clock: bool = False) -> Start:
 
 def test_the_rest_of_a_run_is_resumed_until_its_deadline(tmp_path: Path) -> None:
     run = interrupted(tmp_path)
-    assert resume(run, 99.999).released_ms == T0_MS
+    rest = resume(run, 99.999)
+    assert rest.released_ms == T0_MS
+    assert rest.rest_s(run.config, ManualClock(T0_MS + 75_000)) == 25
     for late_s in (100, 100_000):
         with pytest.raises(UsageError, match=f"the deadline passed {late_s - 100} s ago"):
             resume(run, late_s)
@@ -49,7 +51,10 @@ def test_a_primary_under_nni_looks_at_the_clock_too(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_never_released_has_no_deadline_yet(tmp_path: Path) -> None:
-    assert resume(HandMadeRun(tmp_path), 100_000).released_ms is None
+    run = HandMadeRun(tmp_path, {"run.duration": 100})
+    start = resume(run, 100_000)
+    assert start.released_ms is None
+    assert start.rest_s(run.config, ManualClock(T0_MS + 100_000_000)) == 100
 
 
 def test_the_new_primary_closes_the_trials_that_the_old_one_left_open(tmp_path: Path) -> None:

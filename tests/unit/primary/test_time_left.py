@@ -13,7 +13,7 @@ from primary.allocations import ALLOCATIONS
 from primary.allocations.time_left import QUERIES, early_end, seconds_of, time_left_s
 from primary.doctor.checks import CHECKS
 from primary.doctor.node_answers import Evidence
-from tests.support.hosts.allocations import Environment, enter, job_of
+from tests.support.hosts.allocations import Environment, answering_job, enter
 
 ANSWERS: dict[str, tuple[str, str, float, str]] = {
     "SLURM": ("squeue", "2:00", 120, "UNLIMITED"),
@@ -44,16 +44,7 @@ def scheduler(request: pytest.FixtureRequest) -> str:
 
 def job(scheduler: str, folder: Path, answer: str) -> Environment:
     """A job whose scheduler's program gives an answer."""
-    environment = job_of(scheduler, folder / "job", ("a", "b"))
-    program, text = folder / "bin" / ANSWERS[scheduler][0], folder / "text"
-    program.parent.mkdir()
-    text.write_text(answer)
-    others = next(folder for folder in environment["PATH"].split(":"))
-    program.write_text(
-        f'#!/bin/sh\n[ "$1" = resource ] && exec {others}/flux "$@"\n[ "$LC_ALL" = C ] && exec cat {text}\n'
-    )
-    program.chmod(0o755)
-    return {**environment, "PATH": f"{program.parent}:{environment['PATH']}"}
+    return answering_job(scheduler, folder, ANSWERS[scheduler][0], answer)
 
 
 def test_every_scheduler_says_how_long_its_job_lasts(scheduler: str, tmp_path: Path) -> None:
@@ -86,6 +77,15 @@ def test_doctor_and_run_complain_of_a_job_that_ends_before_the_run(
     assert complaint.startswith("SLURM job 17 ends in 2m00s, before the run: run.duration = 2h00m needs 2h01m")
     findings = CHECKS.load("primary")(Evidence(long, tmp_path / "run"))
     assert [(finding.status, finding.found) for finding in findings] == [("warning", complaint)]
+
+
+def test_the_rest_of_a_resumed_run_counts(tmp_path: Path) -> None:
+    environment, config = job("SLURM", tmp_path, "2:00"), load_config(overrides={"run.duration": "2h"})
+    assert early_end(config, environment, rest_s=60) is None
+    assert early_end(config, environment, rest_s=61) == (
+        "SLURM job 17 ends in 2m00s, before the run: the rest, 1m01s, needs 2m01s with its start and end; "
+        "ask for a longer job, or resume the run again in the next one"
+    )
 
 
 def test_an_official_run_is_refused_in_a_job_that_ends_before_it(
