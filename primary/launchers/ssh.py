@@ -94,7 +94,7 @@ class SshLauncher:
         async with self._to_host[hosts[0]], self._connecting:
             await asyncio.to_thread(check_jumps, hosts[0], self._config.ssh)
             script = remote_script(spec, await asyncio.to_thread(self._addresses, hosts))
-            process = SshProcess(spec, hosts[0], self._config)
+            process = SshProcess(spec, hosts[0], self._config, self._to_host[hosts[0]])
             try:
                 await process.begin(script)
             except BaseException:
@@ -135,9 +135,11 @@ def remote_script(spec: ReplicaSpec, hosts: tuple[str, ...]) -> bytes:
 class SshProcess(PipeProcess):
     """A replica behind the program of an ssh client."""
 
-    def __init__(self, spec: ReplicaSpec, host: str, config: RunConfig) -> None:
+    def __init__(self, spec: ReplicaSpec, host: str, config: RunConfig, connecting: asyncio.Semaphore) -> None:
+        """`connecting` bounds the connections to the host that are being set up at once."""
         self._spec = spec
         self._host = host
+        self._connecting = connecting
         self._settings = config.ssh
         self._group: int | None = None
         self._said = b""
@@ -250,8 +252,9 @@ class SshProcess(PipeProcess):
             *ssh_command(self._host, self._settings),
             f"exec /bin/sh -c 'kill -s {name} -- -{group} 2>/dev/null'",
         ]
-        with contextlib.suppress(OSError):
-            # A connection of its own: the replica's may be lost while the host is alive.
-            process = await spawn(command, Path(os.devnull))
-            await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=COMMAND_S)
-            await end_group(process, 0.0)
+        # A connection of its own: the replica's may be lost while the host is alive.
+        async with self._connecting:
+            with contextlib.suppress(OSError):
+                process = await spawn(command, Path(os.devnull))
+                await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=COMMAND_S)
+                await end_group(process, 0.0)
