@@ -1,0 +1,1 @@
+"""Conformance kit: cases that every implementation of the specification answers alike."""
