@@ -50,10 +50,13 @@ from tests.support.virtual.time import Machine, VirtualTrainer
 Case = dict[str, Any]
 
 RUN = "runs/simulated"
-"""Two replicas, the clock of one a second fast; a trial fails in its second epoch."""
+"""Two replicas, the clock of one a second fast; a trial fails in its second epoch.
+
+The last progress report is before the deadline, and behind it by the clock of its replica.
+"""
 
 SETTINGS = {
-    "run.name": "kit", "run.dataset": "digits", "run.replicas": 2, "run.duration": "6m15s",
+    "run.name": "kit", "run.dataset": "digits", "run.replicas": 2, "run.duration": 377.5,
     "training.trainer": "simulated", "simulated.epoch_seconds": 30.0,
 }  # fmt: skip
 

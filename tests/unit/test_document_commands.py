@@ -70,6 +70,7 @@ def test_there_are_commands_in_the_pages_for_newcomers() -> None:
 ENVIRONMENTS = {
     "benchmarks": "make test-env",
     "tests": "make test-env",
+    "conformance.make": "make test-env",
     "tools.build_horovod": "make env",
     "primary.launchers.ray": "pip install '.[tensorflow,ray]'",
     "": "make env",
