@@ -113,6 +113,12 @@ class Examination(Message, tag="examination", frozen=True, kw_only=True):
     """The other installed frameworks by name: version and devices; empty without a probe."""
     probe: ProbeFacts | None
     probe_problem: str | None
+    notes: tuple[str, ...] = ()
+    """Peculiarities of the node that a run copes with, in words."""
+    interfaces: tuple[str, ...] = ()
+    """Network interfaces that have an address; empty: not known."""
+    hard_links: bool = True
+    """False if the run's file system makes none."""
     exclusive: bool = False
     """True if one process at a time may use an accelerator of the replica's."""
     probe_kind: str | None = None

@@ -48,6 +48,8 @@ class NodeFacts(BaseModel):
     accelerator: str | None = None
     accelerator_memory_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
     accelerator_driver: str | None = None
+    lost_accelerators: str | None = None
+    """Accelerators that did not answer, each with its error."""
 
     def version_of(self, framework: str) -> str | None:
         """The installed version of a framework, by `training.framework`."""

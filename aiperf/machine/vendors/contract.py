@@ -162,8 +162,10 @@ def chosen(
             break
         if re.fullmatch(r"\d{1,9}", word, re.ASCII):
             # CUDA ignores everything behind the first invalid number (CUDA C++ Programming Guide,
-            # CUDA_VISIBLE_DEVICES).
+            # CUDA_VISIBLE_DEVICES). A number between others is that of a card that is lost.
             if int(word) not in numbers:
+                if int(word) < max(numbers, default=0):
+                    continue
                 break
             one: Accelerator | None = numbers[int(word)]
         else:

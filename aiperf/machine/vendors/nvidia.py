@@ -39,6 +39,10 @@ FLOAT16_CAPABILITY = (7, 0)
 """Least compute capabilities with matrix units for bfloat16 (Ampere) and float16 (Volta)."""
 
 
+NO_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+"""Answers on a node that has no GPU in use, such as the image of a container."""
+
+
 class Nvidia:
     """`Vendor` of NVIDIA."""
 
@@ -49,12 +53,26 @@ class Nvidia:
     def accelerators(cls) -> tuple[Accelerator, ...]:
         """List the GPUs that answer; of a GPU that is cut into slices (MIG), the slices."""
         with _opened() as opened:
-            found = [one for one in map(_described, range(_count() if opened else 0)) if isinstance(one, Accelerator)]
+            all_of_them = [_described(index) for index in range(_count() if opened else 0)]
+            found = [one for one in all_of_them if isinstance(one, Accelerator)]
+            if len(found) < len(all_of_them):
+                # CUDA counts those that it can use: behind a lost one, numbers would name others.
+                found = [replace(one, known_as=one.uuid) for one in found]
             return tuple(part for gpu in found for part in (_slices(gpu) or (gpu,)))
 
     @classmethod
     def lost(cls) -> tuple[str, ...]:
-        """List the GPUs whose handle the driver refuses: "fallen off the bus"."""
+        """List the GPUs whose handle the driver refuses: "fallen off the bus".
+
+        All of them, if it refuses itself, as after an update without a restart.
+        """
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            return () if error.value in NO_DRIVER else (f"all GPUs: {text(str(error), type(error).__name__)}",)
+        except Exception:  # a damaged library
+            return ()
+        asked(pynvml.nvmlShutdown)
         with _opened() as opened:
             return tuple(one for one in map(_described, range(_count() if opened else 0)) if isinstance(one, str))
 

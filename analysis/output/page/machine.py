@@ -41,6 +41,7 @@ def machine_of(report: Report) -> Machine:
     found = {
         "nodes": _kinds([_node(facts) for facts in nodes]),
         "accelerators": _kinds([_accelerators(facts) for facts in nodes]),
+        "lost accelerators": _lost(nodes),
         "replicas": replicas_of(report),
         "software": _kinds([_software(facts, chosen_framework(report)) for facts in nodes], counted=False),
         "precision": ", ".join(filter(None, sorted(precisions))),
@@ -124,6 +125,13 @@ def _accelerators(facts: NodeFacts) -> str:
         return "none"
     memory = f" ({facts.accelerator_memory_bytes / GIB:.0f} GiB)" if facts.accelerator_memory_bytes else ""
     return f"{facts.accelerators} x {facts.accelerator or 'accelerator'}{memory}"
+
+
+def _lost(nodes: Sequence[NodeFacts]) -> str:
+    """Accelerators that did not answer, with the names of their nodes."""
+    lost = [f"{facts.host or 'a node without a name'}: {facts.lost_accelerators}" for facts in nodes
+            if facts.lost_accelerators]  # fmt: skip
+    return "; ".join([*lost[:MOST_KINDS], *[f"and on {len(lost) - MOST_KINDS} more nodes"] * (len(lost) > MOST_KINDS)])
 
 
 def _software(facts: NodeFacts, chosen: str) -> str:

@@ -29,14 +29,15 @@ def _said(evidence: Evidence, facts: Examination) -> Said:
     if facts.folder_problem is not None or facts.free_bytes is None:
         text = f"{facts.node['host']} cannot write next to {evidence.output}: {facts.folder_problem}"
         return Said(facts.replica, "failed", text, "--output DIR (on a file system that all nodes share)")
-    free_gib = round(facts.free_bytes / GIB)
-    config = evidence.config
+    words, config = f"{round(facts.free_bytes / GIB)} GiB are free", evidence.config
+    if not facts.hard_links:
+        words += " on a file system without hard links, which a run does without"
     if evidence.is_science:
-        return Said(facts.replica, "ok", f"{free_gib} GiB are free")
+        return Said(facts.replica, "ok", words)
     copies = config.search.kept_weights + COPIES_IN_PROGRESS * config.run.replicas
     largest = (facts.parameters or 0) * config.search.max_growth * WEIGHT_BYTES
     may_gib = copies * largest / GIB
-    words = f"{free_gib} GiB are free; the weights of the largest architectures may take {may_gib:.1f} GiB"
-    if free_gib < may_gib:
+    words += f"; the weights of the largest architectures may take {may_gib:.1f} GiB"
+    if round(facts.free_bytes / GIB) < may_gib:
         return Said(facts.replica, "warning", words, "--set search.kept_weights=1, or --output DIR elsewhere")
     return Said(facts.replica, "ok", words)

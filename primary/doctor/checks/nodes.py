@@ -39,7 +39,8 @@ def check_nodes(evidence: Evidence) -> list[Finding]:
     for item in evidence.facts():
         alike[_hardware(item)].add(str(item.node["host"]))
     said = [_said(item, alike[_hardware(item)]) for item in evidence.facts()]
-    return together("nodes", [*silent, *said, *_talk(evidence)])
+    notes = [Said(facts.replica, "ok", note) for facts in evidence.facts() for note in facts.notes]
+    return together("nodes", [*silent, *said, *_talk(evidence), *notes])
 
 
 def _talk(evidence: Evidence) -> Iterator[Said]:

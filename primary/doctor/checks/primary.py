@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.request import getproxies_environment, proxy_bypass
+
 from primary import preflight
 from primary.allocations.time_left import early_end
 from primary.doctor.findings import Finding
@@ -34,4 +36,6 @@ def check_primary(evidence: Evidence) -> list[Finding]:
         return [Finding("primary", "warning", early, "--duration, or a longer job")]
     client = f" (ssh client {client_name(config.ssh)})" if not found and config.run.launcher == "ssh" else ""
     well = f"launcher {config.run.launcher}{client}, manager {config.run.manager}, run directory {evidence.output}"
+    if config.run.manager == "nni" and getproxies_environment() and not proxy_bypass("localhost"):
+        well += "; NNI, which is on this machine, is asked without the proxy of the environment"
     return found or [Finding("primary", "ok", well)]

@@ -20,10 +20,12 @@ def check_ranks(evidence: Evidence) -> list[Finding]:
         return [Finding("ranks", "ok", "one process stands for all ranks: the trainer is simulated")]
     uses_horovod = evidence.config.training.framework == "tensorflow"
     large = evidence.config.run.dataset == IMAGENET.name and not evidence.is_science
+    interface = evidence.config.replica.interface
     return together(
         "ranks",
-        [said for facts in evidence.facts() for said in (*_said(facts, uses_horovod), *_too_many(facts, large))],
-    )
+        [said for facts in evidence.facts()
+         for said in (*_said(facts, uses_horovod, interface), *_too_many(facts, large))],
+    )  # fmt: skip
 
 
 def _too_many(facts: Examination, large: bool) -> list[Said]:
@@ -39,7 +41,7 @@ def _too_many(facts: Examination, large: bool) -> list[Said]:
     return [Said(facts.replica, "failed", text, f"--set replica.ranks={devices}; nvidia-smi (are some missing?)")]
 
 
-def _said(facts: Examination, uses_horovod: bool) -> list[Said]:
+def _said(facts: Examination, uses_horovod: bool, interface: str | None) -> list[Said]:
     if facts.ranks == 1:
         return [Said(facts.replica, "ok", "1 rank, which needs no Horovod")]
     problems: list[tuple[Status, str, str]] = []
@@ -47,11 +49,15 @@ def _said(facts: Examination, uses_horovod: bool) -> list[Said]:
         problems.append(("failed", f"{facts.ranks} ranks: {facts.starter_problem}", _starter_remedy(facts)))
     if facts.framework is not None and uses_horovod:
         problems += _horovod(facts)
+    if facts.nodes > 1 and interface is not None and facts.interfaces and interface not in facts.interfaces:
+        there = ", ".join(facts.interfaces)
+        text = f"{facts.node['host']} has no interface {interface} with an address; it has {there}"
+        problems.append(("failed", text, "ip address (on the node); --set replica.interface=NAME, or leave it out"))
     if facts.address is None:
         needed: Status = "failed" if facts.starter == "horovodrun" else "warning"
         text = f"{facts.node['host']} cannot resolve its own name: Horovod's Gloo crashes"
         problems.append((needed, text, f'echo "{_OWN_ADDRESS} $(hostname)" >> /etc/hosts (as root, on the node)'))
-    elif facts.nodes > 1 and ip_address(facts.address.partition("%")[0]).is_loopback:
+    elif facts.nodes > 1 and interface is None and ip_address(facts.address.partition("%")[0]).is_loopback:
         text = f"{facts.node['host']} takes its own name for {facts.address}, where other nodes cannot reach its ranks"
         remedy = f'sed -i "s/^127\\.0\\.1\\.1/{_OWN_ADDRESS}/" /etc/hosts (as root, on the node)'
         problems.append(("failed", text, f"{remedy}; or --set replica.interface=NAME"))

@@ -10,12 +10,15 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import psutil
 from msgspec.json import Decoder
 
+from aiperf.cli.units import GIB
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, TrialFailedError
 from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
@@ -37,6 +40,8 @@ from search_space.limits import training_memory
 
 _FRAMEWORK = Decoder(FrameworkFacts)
 
+INTERNET = (socket.AF_INET, socket.AF_INET6)
+
 FRAMEWORK_TIMEOUT_S = 300.0
 """Longest wait for a framework to load: from a cold, shared file system it takes minutes."""
 
@@ -55,6 +60,8 @@ def find_out(arguments: argparse.Namespace, request: ExamineRequest) -> dict[str
         "node": describe_node(),
         "nodes": max(1, len(share.ranks.hosts)),
         "address": _own_address(),
+        "notes": tuple(_notes(share)),
+        "interfaces": _interfaces(),
         "accelerators": tuple(item.name for item in share.accelerators),
         "exclusive": any(item.exclusive for item in share.accelerators),
         "precision": share.memory.precision,
@@ -118,6 +125,36 @@ def _own_address() -> str | None:
     return next((text for text in addresses if not ip_address(text.partition("%")[0]).is_loopback), addresses[0])
 
 
+def _interfaces() -> tuple[str, ...]:
+    with contextlib.suppress(OSError):
+        found = psutil.net_if_addrs().items()
+        return tuple(name for name, all_of_it in found if any(each.family in INTERNET for each in all_of_it))
+    return ()
+
+
+def _notes(share: NodeShare) -> Iterator[str]:
+    host = this_host()
+    quota, memory = host.cpu_quota(), host.memory()
+    if quota is not None and quota < host.online_cpus():
+        yield f"its control group allows {quota:g} of {host.online_cpus()} CPUs"
+    if memory.limit < memory.total:
+        yield f"its control group allows {memory.limit / GIB:.1f} of {memory.total / GIB:.1f} GiB of memory"
+    if slices := [each for each in share.accelerators if each.known_as.startswith("MIG-")]:
+        each = slices[0].memory_bytes / GIB
+        yield f"{len(slices)} accelerator(s) of a replica are slices (MIG), the first one of {each:.0f} GiB"
+    if why := _homeless():
+        yield f"{why}: libraries keep nothing from one start to the next"
+
+
+def _homeless() -> str | None:
+    """The problem with the folder that libraries keep their files in."""
+    try:
+        home = Path.home()
+    except RuntimeError:  # neither a variable nor an entry in the list of users
+        return "HOME is not set"
+    return None if os.access(home, os.W_OK | os.X_OK) else f"HOME is {home}, which cannot be written"
+
+
 def _data(config: RunConfig, share: NodeShare) -> tuple[str | None, str | None]:
     """The fingerprint of a sample of the images, and the problem with them."""
     if config.training.trainer != "keras":
@@ -171,14 +208,25 @@ def _network(config: RunConfig, share: NodeShare) -> dict[str, Any]:
 
 
 def _disk(folder: Path) -> dict[str, Any]:
-    """The problem with the primary's directory as this node sees it, and its free bytes.
+    """The problem with the primary's directory as this node sees it, its free bytes, hard links.
 
     The node writes a file: on network file systems the permission bits do not decide who may.
     """
     try:
         name = folder / f"written-by-{this_host().name()}-{os.getpid()}"
         name.write_bytes(b"x")
+        links = _can_link(name)
         name.unlink()
-        return {"folder_problem": None, "free_bytes": free_disk(folder)}
+        return {"folder_problem": None, "free_bytes": free_disk(folder), "hard_links": links}
     except OSError as error:
         return {"folder_problem": str(error), "free_bytes": None}
+
+
+def _can_link(file: Path) -> bool:
+    link = file.with_name(f"{file.name}-again")
+    try:
+        link.hardlink_to(file)
+        link.unlink()
+    except OSError:
+        return False
+    return True

@@ -153,6 +153,14 @@ def test_a_machine_with_accelerators_is_named_by_them(tmp_path: Path) -> None:
     assert replicas_of(build_report(read_run(unknown.paths))) == "1 replica"
 
 
+def test_accelerators_that_were_lost_are_named_on_the_page(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(50).epoch(1, 1).end(100)
+    lost = "GPU 2: GPU is lost"
+    report = described(run, {"host": "gpu7", "accelerators": 3, "accelerator": "H200", "lost_accelerators": lost})
+    facts = dict(machine_of(report).facts)
+    assert (facts["accelerators"], facts["lost accelerators"]) == ("1 node with 3 x H200", f"gpu7: {lost}")
+
+
 def test_times_and_errors_are_readable() -> None:
     assert readable_time("2026-11-22T06:41:07.123Z") == "22 Nov 2026 06:41 UTC"
     assert [readable_duration(seconds) for seconds in (45, 300, 3600, 5400)] == ["45 s", "5 min", "1 h", "1 h 30 min"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace as replace_evidence
 from pathlib import Path
@@ -20,6 +21,7 @@ from primary.doctor.findings import Finding, Said, replicas_in_words, together
 from primary.doctor.node_answers import Answer, Evidence
 from primary.replica_link import ClockOffset
 from slurm.states import parse_nodes
+from tests.support.hand_made import free_port
 
 GIB = 2**30
 OUTPUT = Path("/nowhere/run")
@@ -132,6 +134,28 @@ def test_faults_are_named_with_a_remedy(case: str) -> None:
     assert remedy in finding.remedy
 
 
+def test_what_a_run_copes_with_is_named_and_no_warning() -> None:
+    notes = ("its control group allows 2.5 of 64 CPUs",)
+    hardware, noted = findings("nodes", examined(0, notes=notes), examined(1, notes=notes))
+    assert (hardware.status, noted.status) == ("ok", "ok")
+    assert noted.found == f"replicas 0-1: {notes[0]}"
+    found = only("disk", examined(hard_links=False))
+    assert (found.status, "without hard links, which a run does without; the weights" in found.found) == ("ok", True)
+
+
+def test_the_interface_of_the_ranks_is_looked_for_on_every_node() -> None:
+    chosen = {"replica.interface": "ib0", "replica.nodes": 2}
+    there: dict[str, Any] = {"nodes": 2, "interfaces": ("lo", "ib0"), "address": "127.0.1.1"}
+    assert only("ranks", examined(**there), **chosen).status == "ok", "its address is announced, not the name's"
+    missing = only("ranks", examined(nodes=2, interfaces=("lo", "eth0")), **chosen)
+    assert (missing.status, missing.found) == (
+        "failed", "replica 0: gpu7 has no interface ib0 with an address; it has lo, eth0",
+    )  # fmt: skip
+    assert "--set replica.interface=NAME" in missing.remedy
+    assert only("ranks", examined(nodes=1, interfaces=("lo",)), **chosen).status == "ok"
+    assert only("ranks", examined(nodes=2, interfaces=()), **chosen).status == "ok"
+
+
 def test_the_time_of_an_epoch_is_worked_out_by_hand() -> None:
     slow = examined(1, probe=replace(PROBE, seconds=20.0))
     found = only("estimate", examined(0), slow, **{"run.duration": "1h"}).found
@@ -194,6 +218,22 @@ def test_the_doctor_names_the_ssh_client(tmp_path: Path) -> None:
     overrides = {"run.dataset": "digits", "run.launcher": "ssh", "ssh.hosts": ["a"], "ssh.client": "paramiko"}
     (finding,) = CHECKS.load("primary")(Evidence(load_config(overrides=overrides), tmp_path / "run"))
     assert finding.found.startswith("launcher ssh (ssh client paramiko), manager ")
+
+
+@pytest.mark.parametrize(("variables", "named"), [
+    ({"http_proxy": "http://proxy:3128"}, True), ({"ALL_PROXY": "socks5://proxy"}, True), ({}, False),
+    ({"http_proxy": "http://proxy:3128", "no_proxy": "*"}, False),
+])  # fmt: skip
+def test_a_proxy_that_nni_is_asked_without_is_named(
+    variables: dict[str, str], named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    config = load_config(overrides={"run.dataset": "digits", "run.manager": "nni", "nni.port": free_port()})
+    (finding,) = CHECKS.load("primary")(Evidence(config, tmp_path / "run"))
+    assert (finding.status, "without the proxy" in finding.found) == ("ok", named)
 
 
 def test_nodes_of_equal_hardware_are_listed_together() -> None:

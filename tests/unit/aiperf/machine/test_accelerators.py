@@ -93,17 +93,36 @@ def test_a_lost_card_costs_no_other_and_is_named(monkeypatch: pytest.MonkeyPatch
     def handle(index: int) -> str:
         if index == 2:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return "gpu"
+        return str(index)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", handle)
     assert [each.index for each in find_accelerators({})] == [0, 1, 3]
     assert [sample["index"] for sample in Nvidia.sample()] == [0, 1, 3]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: f"GPU-{handle}")
     assert [each.index for each in find_accelerators({"CUDA_VISIBLE_DEVICES": "3"})] == [3]
+    # The scheduler's list of all cards: the lost one hides none, and numbers no longer name them.
+    allowed = find_accelerators({"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,1"})
+    assert visible_devices(allowed)["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1,GPU-3"
     facts = describe_node()
     assert (facts["accelerators"], facts["lost_accelerators"]) == (3, "GPU 2: GPU is lost")
     config = load_config(overrides={"run.dataset": "digits"})
     (warning,) = (text for text in PlacementCheck(config, 1).look({0: facts}) if "lost" in text)
     assert "of replica 0 has lost accelerators: GPU 2: GPU is lost; reset or restart it" in warning
+
+
+@pytest.mark.parametrize(("answer", "lost"), [
+    (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, True), (pynvml.NVML_ERROR_UNKNOWN, True),
+    (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, False), (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, False),
+])  # fmt: skip
+def test_a_driver_that_refuses_all_cards_is_named(answer: int, lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise pynvml.NVMLError(answer)
+
+    FakeDriver(gpus=4).install(monkeypatch.setattr)
+    monkeypatch.setattr(pynvml, "nvmlInit", refused)
+    named = str(describe_node().get("lost_accelerators", ""))
+    assert named.startswith("all GPUs: ") == lost
+    assert bool(named) == lost
 
 
 def test_replicas_that_share_an_accelerator_are_counted_and_share_its_memory() -> None:
