@@ -2,6 +2,8 @@
 # Installs the Debian packages that tests need, if this is root on Debian; otherwise says which tests will be skipped.
 set -eu
 PACKAGES="libopenmpi-dev openmpi-bin slurm-wlm munge openssh-server openssh-client sshfs fish tcsh chromium chromium-driver fonts-dejavu-core"
+# The checker of HTML runs on any Java.
+command -v java >/dev/null || PACKAGES="$PACKAGES default-jre-headless"
 
 missing=""
 for package in $PACKAGES; do
@@ -16,7 +18,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 else
   echo "********************************************************************************" >&2
   echo "NOT INSTALLED, because this is not root on Debian:$missing" >&2
-  echo "Tests of MPI, SLURM, ssh, network file systems and pages in a browser are skipped where these are missing." >&2
+  echo "Tests of MPI, SLURM, ssh, network file systems and pages, in a browser or by a checker, are skipped where these are missing." >&2
   echo "As root: apt-get install$missing" >&2
   echo "********************************************************************************" >&2
 fi

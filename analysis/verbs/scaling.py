@@ -42,7 +42,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 def _write(folder: Path, rows: Sequence[ScalingRow]) -> None:
     drawing = scaling_chart(rows)
-    write_output(folder / "scaling.html", _page(rows, drawing))
+    write_output(folder / "scaling.html", scaling_page(rows, drawing))
     write_output(folder / "scaling.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     write_output(folder / "scaling.csv", csv_text(scaling_frame(rows)))
     try:
@@ -51,7 +51,8 @@ def _write(folder: Path, rows: Sequence[ScalingRow]) -> None:
         raise EnvironmentNotReadyError([f"{folder} cannot be written: {error}"]) from error
 
 
-def _page(rows: Sequence[ScalingRow], drawing: Drawing) -> str:
+def scaling_page(rows: Sequence[ScalingRow], drawing: Drawing) -> str:
+    """The page of a series as one file."""
     return render("scaling.html", drawing=drawing, rows=rows, differences=differences_in_words(rows))
 
 

@@ -80,8 +80,10 @@
     for (const script of nodes(page, "script[src]")) script.remove();
     document.title = page.title;
     const focused = document.activeElement;
-    if (standing) takeChildren(report, page.body);
-    else report.replaceChildren(...page.body.childNodes);
+    const fresh = page.querySelector("main");
+    fresh.append(...nodes(page, "script[type='application/json']"));
+    if (standing) takeChildren(report, fresh);
+    else report.replaceChildren(...fresh.childNodes);
     if (document.getElementById("charts") === null) return;
     await library;
     if (standing) document.dispatchEvent(new Event("report-changed"));

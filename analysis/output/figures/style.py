@@ -65,8 +65,14 @@ class Drawing:
 
     @property
     def inline_svg(self) -> str:
-        """The SVG as part of a page: as wide as its place, in the page's text colour."""
+        """The SVG as part of a page: as wide as its place, in the page's text colour.
+
+        Its ids begin with its name, as a page may have several; its metadata are no HTML.
+        """
         body = self.svg[self.svg.index("<svg") :]
+        body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+        body = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{self.name}-", body)
+        body = body.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href", "href")
         body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1)
         body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r'\1 width="100%"', body, count=1)
         return re.sub(rf"{INK}", "currentColor", body)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bokeh.models import BoxZoomTool, HoverTool, PanTool, ResetTool, WheelZoomTool
+from bokeh.models import (
+    BoxZoomTool,
+    GlyphRenderer,
+    HoverTool,
+    Line,
+    PanTool,
+    ResetTool,
+    Step,
+    WheelZoomTool,
+)
 from bokeh.plotting import figure
 
 from analysis.output.figures.style import GRID, INK
@@ -25,6 +34,30 @@ class Chart:
     name: str
     caption: str
     plot: Any
+
+    @property
+    def label(self) -> str:
+        """The chart in words: its caption, and the first, last and highest value of each line."""
+        return " ".join([self.caption, *filter(None, map(_spoken, self._lines()))])
+
+    def _lines(self) -> Iterator[tuple[str, list[float]]]:
+        """The name and the heights of each line that has a name."""
+        for renderer in self.plot.renderers:
+            if isinstance(renderer, GlyphRenderer) and isinstance(renderer.glyph, Line | Step):
+                legend = next((item.label.value for item in self._items() if renderer in item.renderers), "")
+                yield legend or str(self.plot.yaxis[0].axis_label), [*renderer.data_source.data[renderer.glyph.y]]
+
+    def _items(self) -> Iterator[Any]:
+        for legend in self.plot.legend:
+            yield from legend.items
+
+
+def _spoken(line: tuple[str, list[float]]) -> str:
+    """The values of a line in words; empty if it has none."""
+    name, heights = line
+    if not heights:
+        return ""
+    return f"{name}: {heights[0]:.4g} at first, {heights[-1]:.4g} at last, {max(heights):.4g} at most."
 
 
 def new_plot(x_label: str, y_label: str, height: int = HEIGHT, **more: Any) -> Any:
@@ -63,4 +96,4 @@ def add_legend(plot: Any, place: str = "above") -> None:
 
 def add_hover(plot: Any, tips: Sequence[tuple[str, str]], renderers: Sequence[Any], mode: str = "mouse") -> None:
     """Show values under the pointer."""
-    plot.add_tools(HoverTool(tooltips=[*tips], renderers=[*renderers], mode=mode))
+    plot.add_tools(HoverTool(tooltips=[*tips], renderers=[*renderers], mode=mode, visible=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf.cli.units import number, si
+from aiperf.cli.units import count, number, si
 from aiperf.config.duration import format_duration
 from analysis.output.page.vocabulary import known
 from analysis.report.model import Report
@@ -39,6 +39,16 @@ def result_rows(report: Report) -> list[Shown]:
         }
         for part in report.workloads
     ]
+
+
+def headline(report: Report) -> list[tuple[str, str]]:
+    """The time to quality of each workload; no number stands for several."""
+    found = []
+    for part in report.workloads:
+        value, _, spread = time_of(part).partition(" (")
+        reached = f"{part.reached} of {count(part.instances, 'model')} reached the target"
+        found.append((value, f"time to quality of {part.workload}{f' ({spread}' if spread else ''}; {reached}"))
+    return found or [("no workload", "")]
 
 
 def model_rows(part: WorkloadPart, currency: str) -> list[Shown]:
@@ -90,8 +100,8 @@ def _time(model: InstancePart) -> str:
 
 
 def _rates(part: WorkloadPart | InstancePart) -> Shown:
-    return {"OPS": si(part.ops), "peak OPS": si(part.peak_ops), "sustained OPS": si(part.sustained_ops),
-            "valid OPS": si(part.valid_ops)}  # fmt: skip
+    rates = {"mean": part.ops, "peak": part.peak_ops, "sustained": part.sustained_ops, "valid": part.valid_ops}
+    return {name: si(value, "OPS") for name, value in rates.items()}
 
 
 def _prices(part: ToQualityPart, currency: str) -> Shown:
@@ -109,7 +119,7 @@ def _plain(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}".removesuffix(".0")
 
 
-RATES = ("images/s", "OPS", "peak OPS", "sustained OPS", "valid OPS", "share of ceiling")
+RATES = ("images/s", "mean", "peak", "sustained", "valid", "share of ceiling")
 
 
 def split(rows: Sequence[Shown], name: str) -> tuple[list[Shown], list[Shown]]:

@@ -23,7 +23,7 @@ from analysis.output.page.machine import machine_of
 from analysis.output.page.network_chart import network_chart
 from analysis.output.page.phase_charts import phase_charts
 from analysis.output.page.plots import FONT, LABEL, Chart, add_hover, add_legend, new_plot
-from analysis.output.page.science import currency_of, filled, model_rows, result_rows
+from analysis.output.page.science import currency_of, filled, headline, model_rows, result_rows, split
 from analysis.output.page.time_charts import accuracy_chart, score_chart, trial_chart, utilisation_chart
 from analysis.output.page.trials import MOST_TRIALS, safe_json, trial_details
 from analysis.output.pages import render
@@ -205,6 +205,7 @@ def report_page(data: RunData, report: Report, links: Links | None = None) -> st
     best = best_of(report)
     charts = {chart.name: chart for chart in _charts(data, report, best)}
     trials = most_accurate(report.trials, MOST_TRIALS)
+    results, rates = split(result_rows(report), "workload")
     return render(
         "report.html",
         report=report,
@@ -212,6 +213,7 @@ def report_page(data: RunData, report: Report, links: Links | None = None) -> st
         sentence=words.sentence(report, machine),
         score_interval=_score_interval(report),
         words=words,
+        meanings=words.meanings(report),
         known=words.known,
         best=best,
         charts=charts,
@@ -227,7 +229,10 @@ def report_page(data: RunData, report: Report, links: Links | None = None) -> st
         failures=report.failures[:MOST_ROWS],
         findings=report.physics.findings[:MOST_ROWS] if report.physics is not None else (),
         replicas=report.replica_details[:MOST_ROWS],
-        results=filled(result_rows(report)),
+        results=filled(results),
+        rates=filled(rates),
+        headline=headline(report),
+        data_links=_data_links(report) if links is None else {},
         models=[filled(model_rows(part, currency_of(report))[:MOST_ROWS]) for part in report.workloads],
         chart_name=chart_name,
         hybrid=_hybrid(report),
@@ -254,6 +259,26 @@ def _charts(data: RunData, report: Report, best: Best | None) -> Iterator[Chart]
     for chart in (roofline_plot(report), utilisation_chart(data)):
         if chart is not None:
             yield chart
+
+
+def _data_links(report: Report) -> dict[str, tuple[str, ...]]:
+    """Files next to the page that have the data of a chart, and its figure."""
+    found: dict[str, tuple[str, ...]] = {
+        "score": ("tables/timeline.csv", "figures/score.svg"),
+        "phases": ("tables/replicas.csv", "figures/phases.svg"),
+        "replicas": ("tables/replicas.csv",),
+        "accuracy": ("tables/epochs.csv", "figures/accuracy.svg"),
+        "lineage": ("tables/trials.csv", "figures/architectures.svg"),
+        "trial": ("tables/epochs.csv",),
+        "roofline": ("tables/operators.csv", "figures/roofline.svg"),
+        "staleness": ("tables/staleness.csv", "figures/hybrid.svg"),
+        "group-time": ("tables/hybrid_groups.csv", "figures/hybrid.svg"),
+        "utilisation": ("tables/usage.csv", "figures/utilisation.svg"),
+    }
+    for place, part in enumerate(report.workloads):
+        for against in ("time", "operations"):
+            found[chart_name(place, against)] = ("tables/quality.csv", f"figures/quality-{part.workload}.svg")
+    return found
 
 
 def _hybrid(report: Report) -> dict[str, list[dict[str, str]]]:

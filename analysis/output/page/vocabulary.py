@@ -42,6 +42,33 @@ PHASES = {
 """Phases of a replica and their meaning, work first."""
 
 
+def meanings(report: Report) -> list[tuple[str, str]]:
+    """The terms of the page that need an explanation, each with its meaning."""
+    every = {
+        "score": "operations of the counted training and evaluation, by rules, per second of wall time",
+        "regulated score": "-ln(error) x score",
+        "error": "1 - the best top-1 accuracy that a trial measured",
+        "architectures": "those with a measured accuracy",
+    }
+    found = {} if report.is_science else every
+    found |= (
+        {
+            "time to quality": "from the issue of a model to the end of the epoch that reached its target",
+            "mean": "operations that count, from the first job to the end",
+            "valid": "mean x (quality / target)^5, at most the mean; of errors (target / quality)^5",
+        }
+        if report.is_science
+        else {}
+    )
+    found["wall time"] = "from the release of the replicas to the end"
+    if report.peak_ops is not None:
+        found["peak"] = "best mean over ten progress intervals"
+    if report.sustained_ops is not None:
+        found["sustained"] = "from the first training step to the last record of work"
+    found["busy"] = "training and evaluation, from the first training step to the end of the run"
+    return [*found.items(), *((name, PHASES[name]) for name in PHASES if report.phases_s.get(name, 0.0) > 0)]
+
+
 def readable_duration(seconds: float) -> str:
     """A duration for a sentence: 45 s, 5 min, 1 h 30 min."""
     if seconds < 120:

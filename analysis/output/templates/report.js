@@ -41,6 +41,29 @@
       if (documents.has(Bokeh.documents[at])) Bokeh.documents.splice(at, 1);
     }
   };
+  const layers = place => [...place.querySelectorAll("*")].flatMap(part => [
+    ...(part.shadowRoot ? layers(part.shadowRoot) : []), ...(part.tabIndex === 0 ? [part] : [])]);
+  const closed = new Set(); // what the reader had closed before printing
+  // A canvas keeps the width of the screen: paper gets its picture, which fits.
+  addEventListener("beforeprint", () => {
+    for (const part of document.querySelectorAll("details:not([open])")) {
+      closed.add(part);
+      part.open = true;
+    }
+    for (const [id, views] of standing) {
+      const picture = document.createElement("img");
+      picture.className = "printed";
+      picture.alt = document.getElementById(id).getAttribute("aria-label") ?? "";
+      picture.src = views.roots[0].export("png", true).canvas.toDataURL();
+      picture.style.width = `${document.getElementById(id).clientWidth}px`;
+      document.getElementById(id).append(picture);
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const picture of document.querySelectorAll(".printed")) picture.remove();
+    for (const part of closed) part.open = false;
+    closed.clear();
+  });
   const draw = () => {
     root.toggleAttribute("data-dark", scheme.matches);
     const ink = getComputedStyle(root).getPropertyValue("--ink").trim();
@@ -62,6 +85,7 @@
         if (item.target_id === "plot-trial") plot = model;
       }
       place.style.minHeight = "";
+      for (const layer of layers(place)) layer.tabIndex = -1; // a picture is no place to stop at
     });
   };
   Bokeh.logger.set_level("warn");
@@ -86,7 +110,7 @@
     for (const row of rows) if (row.hidden === shown.has(row)) row.hidden = !row.hidden;
     document.getElementById("more").hidden = found.length <= most;
     const some = found.length === rows.length ? "" : ` of ${rows.length}`;
-    const text = `${found.length}${some} trial${rows.length === 1 ? "" : "s"}`;
+    const text = `${found.length}${some} trial${rows.length === 1 ? "" : "s"}${found.length > most ? `, ${most} of them shown` : ""}`;
     if (document.getElementById("shown").textContent !== text) document.getElementById("shown").textContent = text;
   };
 

@@ -1,0 +1,230 @@
+"""Every kind of page: for all readers, as HTML, on paper, and without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import Chrome
+
+from analysis.output.figures.profile import profile_chart, sweep_chart, timeline_chart
+from analysis.output.pages import render
+from analysis.reading.profile import (
+    Allocator,
+    HardwareCounters,
+    KindWork,
+    MemorySweep,
+    Profile,
+    ProfiledLayers,
+    ProfiledOperation,
+    StepSettings,
+    SweepPoint,
+    Timeline,
+    TimelineBlock,
+)
+from analysis.results.ranking import rank
+from analysis.results.scaling import scaling_chart, scaling_rows
+from analysis.results.science import rank_workloads
+from analysis.results.source import read_result
+from analysis.verbs.ranking_page import ranking_page
+from analysis.verbs.scaling import scaling_page
+from tests.integration.verbs.test_page import drawn, page_of, resumed, work
+from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open_page, show
+from tests.support.hand_made import HandMadeRun
+from tests.support.runs import wait_for
+from tests.support.science.hybrid import whole_training
+from tests.unit.analysis.science.runs import run_of_four
+from tests.unit.analysis.test_scaling import one_run
+
+KINDS = ("report", "running", "science", "hybrid", "ranking", "scaling", "profile", "sweep")
+REPORTS = ("report", "running", "science", "hybrid")
+
+
+def profile() -> Profile:
+    """A step of two operations, with something missing."""
+    parts = (("Conv2D", "forward", 0.1), ("Conv2DBackpropFilter", "backward", 0.2), ("Sgd", "update", 0.01))
+    blocks = (TimelineBlock(lane="cpu 0", phase="forward", operation="Conv2D", start_s=0, end_s=0.15),
+              TimelineBlock(lane="cpu 0", phase="backward", operation="Sum", start_s=0.15, end_s=0.45))  # fmt: skip
+    return Profile(
+        architecture="a" * 64, rule_set="aiperf-1", image_operations=10**9, settings=SETTINGS, steps=2, step_s=0.5,
+        operations=tuple(
+            ProfiledOperation(operation=name, phase=phase, library="oneDNN", seconds=seconds, calls=53)
+            for name, phase, seconds in parts
+        ),
+        layers=(ProfiledLayers(kind="conv", layers=53, seconds=0.3, operations=10**10),),
+        work=(KindWork(kind="conv", layers=53, counted=10**10, executed=9e9, reason=""),
+              KindWork(kind="relu", layers=49, counted=0, executed=None, reason="there is no rule for Relu")),
+        work_source="TensorFlow's profiler",
+        phases={"input": 0.01, "forward": 0.15, "backward": 0.3, "update": 0.04},
+        outside={"evaluation": 0.2, "checkpoint": 0.1},
+        timeline=Timeline(seconds=0.5, blocks=blocks), memory_bytes={"weights": 10**8, "activations": 3 * 10**8},
+        allocator=Allocator(name="cpu", peak_bytes=4 * 10**8, lifetime_peak_bytes=5 * 10**8, fragmentation=0.1,
+                            explained=0.99),
+        process_peak_bytes=10**9, limit_bytes=8 * 10**9,
+        counters=HardwareCounters(per_step={"cycles": 1e9}, missing={"instructions": "perf is not installed"},
+                                  executed_operations=None, counted_operations=10**10),
+    )  # fmt: skip
+
+
+SETTINGS = StepSettings(architecture=None, dataset="digits", data_dir=None, synthetic_input=True, batch_size=16,
+                        precision="float32", xla=False, steps=2)  # fmt: skip
+
+
+def sweep() -> MemorySweep:
+    """Three batches, of which the last does not fit."""
+    points = tuple(
+        SweepPoint(value=size, elements=size * 3072, fits=size < 64, reason="" if size < 64 else "not enough memory",
+                   step_s=0.1 * size, weights_bytes=10**8, intermediate_bytes=size * 10**7, temporary_bytes=10**6,
+                   unexplained_bytes=10**5, process_peak_bytes=10**9)
+        for size in (16, 32, 64)
+    )  # fmt: skip
+    return MemorySweep(axis="batch size", settings=SETTINGS, limit_bytes=8 * 10**9, points=points, largest_measured=32,
+                       largest_predicted=200)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A page of each kind."""
+    root = tmp_path_factory.mktemp("pages")
+    running = HandMadeRun(root / "running").at(0).release(100, replicas=2)
+    work(running, 1, 1, 200)
+    runs = {
+        "report": resumed(root / "report"),
+        "running": running,
+        "science": run_of_four(root / "science"),
+        "hybrid": whole_training(root / "hybrid").complete(25),
+    }
+    found = {name: page_of(run) for name, run in runs.items()}
+    results = [read_result(root / name) for name in runs]
+    series = scaling_rows([one_run(root / "one", 1, 2, 4), one_run(root / "two", 2, 3, 4)])
+    step, memory = profile(), sweep()
+    drawings = {"profile": profile_chart(step), "timeline": timeline_chart(step)}
+    texts = {
+        "ranking": ranking_page(rank(results, "score"), root, rank_workloads(results)),
+        "scaling": scaling_page(series, scaling_chart(series)),
+        "profile": render("profile.html", profile=step, drawings=drawings),
+        "sweep": render("sweep.html", sweep=memory, drawings={"sweep": sweep_chart(memory)}),
+    }
+    for name, text in texts.items():
+        found[name] = root / f"{name}.html"
+        found[name].write_text(text)
+    assert set(found) == set(KINDS)
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(pages: dict[str, Path]) -> Iterator[Chrome]:
+    with open_page(pages["report"], DESKTOP) as driver:
+        yield driver
+
+
+def script(browser: Chrome, text: str) -> Any:
+    return browser.execute_script(text)
+
+
+def opened(browser: Chrome, page: Path, size: tuple[int, int] = DESKTOP, dark: bool = False) -> None:
+    show(browser, page, size, dark)
+    if script(browser, "return document.getElementById('charts') !== null"):
+        wait_for(lambda: drawn(browser))
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_rule_of_axe_is_broken(
+    browser: Chrome, pages: dict[str, Path], kind: str, dark: bool, size: tuple[int, int]
+) -> None:
+    opened(browser, pages[kind], size, dark)
+    assert barriers(browser) == []
+    assert script(browser, "return document.documentElement.scrollWidth") == size[0], "no sideways scrolling"
+    assert script(browser, "return document.querySelectorAll('[title]').length") == 0, "no meaning for a mouse alone"
+
+
+def test_axe_finds_what_is_wrong(browser: Chrome, tmp_path: Path) -> None:
+    page = tmp_path / "wrong.html"
+    page.write_text("<!doctype html><title>x</title><p style='color:#999;background:#fff'>pale</p><img src=data:,>")
+    show(browser, page, DESKTOP, False)
+    rules = {line.partition(":")[0] for line in barriers(browser)}
+    assert {"color-contrast", "image-alt", "html-has-lang", "landmark-one-main"} <= rules
+
+
+def test_pages_are_html(pages: dict[str, Path], tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.html"
+    wrong.write_text("<!doctype html><html lang=en><title>x</title><p><div></p>")
+    found = errors_of_html([*pages.values(), wrong])
+    assert found
+    assert [line for line in found if wrong.name not in line] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_lets_nothing_be_loaded_or_added(browser: Chrome, pages: dict[str, Path], kind: str) -> None:
+    opened(browser, pages[kind])
+    script(browser, "const added = document.createElement('script'); added.textContent = 'window.added = 1';"
+                    "document.body.append(added)")  # fmt: skip
+    assert script(browser, "return window.added") is None
+    assert "Content Security Policy" in str(browser.get_log("browser"))  # type: ignore[no-untyped-call]
+    policy = script(browser, "return document.querySelector('meta[http-equiv]').content")
+    assert policy.startswith("default-src 'none'; ")
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_charts_have_words_and_lead_to_their_data(browser: Chrome, pages: dict[str, Path], kind: str) -> None:
+    page = pages[kind]
+    opened(browser, page)
+    links = script(browser, "return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+    files = {link for link in links if not link.startswith("#")}
+    assert {"tables/timeline.csv", "figures/score.svg", "report.json"} <= files
+    assert [link for link in files if not (page.parent / link).is_file()] == []
+    label = script(browser, "return document.getElementById('plot-score').ariaLabel")
+    assert "at first" in label
+    assert "at most" in label
+    assert script(browser, TAB_STOPS) == 0, "nothing without a name stops the tabulator"
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_on_paper_charts_end_where_they_end_on_the_screen(browser: Chrome, pages: dict[str, Path], kind: str) -> None:
+    opened(browser, pages[kind], dark=kind == "report")
+    screen = script(browser, "return [...document.querySelectorAll('.plot')].map(e => e.offsetWidth).filter(Boolean)")
+    script(browser, "dispatchEvent(new Event('beforeprint'))")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 720, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        wait_for(lambda: script(browser, "return [...document.images].every(image => image.complete)"))
+        pictures = script(browser, PICTURES)
+        assert len(pictures) == len(screen) >= 2
+        assert all(is_shown and right <= 720 for _, right, is_shown in pictures)
+        assert all(width == pytest.approx(asked, abs=2) for (width, _, _), asked in zip(pictures, screen, strict=True))
+        assert script(browser, "return document.querySelectorAll('details:not([open])').length") == 0
+        assert script(browser, "return document.documentElement.scrollWidth") <= 720
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    script(browser, "dispatchEvent(new Event('afterprint'))")
+    assert script(browser, "return document.images.length") == 0
+    assert script(browser, "return document.getElementById('meanings').open") is False
+
+
+def test_the_science_page_begins_with_time_to_quality(browser: Chrome, pages: dict[str, Path]) -> None:
+    opened(browser, pages["science"])
+    first, second = script(browser, "return document.getElementById('score').innerText.split('\\n')")
+    assert first.startswith("24.7 s time to quality of resnet-hep (17.5 s to 31.8 s); 2 of 2 models")
+    assert second.startswith("32.2 s time to quality of cosmoflow; 1 of 2 models reached the target")
+    texts = script(browser, "return [...document.querySelectorAll('#rates td')].map(cell => cell.textContent)")
+    assert "193.6 MOPS" in texts
+    assert script(browser, "return getComputedStyle(document.querySelector('.wide')).backgroundImage") != "none"
+
+
+TAB_STOPS = """
+const stops = root => [...root.querySelectorAll('*')].reduce((sum, e) => sum + (e.shadowRoot ? stops(e.shadowRoot) : 0)
+  + (e.tabIndex >= 0 && !e.title), 0);
+return [...document.querySelectorAll('.plot')].reduce((sum, e) => sum + stops(e), 0);
+"""
+
+PICTURES = """
+const ratio = window.devicePixelRatio;
+return [...document.querySelectorAll('.printed')].filter(e => e.closest('.plot').offsetWidth).map(
+  e => [parseFloat(e.style.width), e.getBoundingClientRect().right, e.naturalWidth > 0 && e.offsetWidth > 0]);
+"""
