@@ -2,7 +2,8 @@
 
 Every error that a user can cause or meet derives from `AiperfError`. Its message names the
 offending value, what is allowed and what to do; its `exit_code` is what the command ends with: 1
-the run failed, 2 wrong usage or input, 3 the environment does not allow it.
+the run failed, 2 wrong usage or input, 3 the environment does not allow it. `aiperf screen`
+ends with 4 if it names a bad node, which is no error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
+EXIT_BAD_NODES = 4
+"""No error: `aiperf screen` has found a bad node."""
 
 
 class AiperfError(Exception):

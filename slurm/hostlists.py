@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from aiperf.errors import UsageError
 from aiperf.untrusted.text import shown
@@ -76,3 +77,32 @@ def _expand_range(piece: str, text: str) -> list[str]:
         raise UsageError(f"host list {shown(text)}: {shown(piece)} is not a range such as 01-16")
     # SLURM pads to the width of the first number: 08-11 is 08, 09, 10, 11.
     return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+
+
+def compact(hosts: Iterable[str]) -> str:
+    """The shortest host list of these names that has at most one bracket a name; each name once.
+
+    Only the last number of a name is put into ranges, as `scontrol show hostlist` does.
+    """
+    groups: dict[tuple[str, int, str], list[int]] = {}
+    alone: list[str] = []
+    for host in dict.fromkeys(hosts):
+        match = re.fullmatch(r"(.*?)(\d{1,20})(\D*)", host, re.ASCII)
+        if match is None:
+            alone.append(host)
+        else:
+            groups.setdefault((match[1], len(match[2]), match[3]), []).append(int(match[2]))
+    return ",".join(alone + [_bracket(*key, sorted(numbers)) for key, numbers in groups.items()])
+
+
+def _bracket(head: str, width: int, tail: str, numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"{head}{numbers[0]:0{width}}{tail}"
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    pieces = (f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in spans)
+    return f"{head}[{','.join(pieces)}]{tail}"

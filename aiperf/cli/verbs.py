@@ -9,6 +9,7 @@ from aiperf.untrusted.text import shown
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "run": {
         "doctor": ("primary.doctor.cli:DOCTOR", "find every problem that a run would have, before it starts"),
+        "screen": ("primary.screening.cli:SCREEN", "measure every device of every node, and name the bad ones"),
         "run": ("primary.cli:RUN", "start a timed run and print its score"),
         "resume": ("primary.cli:RESUME", "resume an interrupted run"),
         "stop": ("primary.background.stop:STOP", "end a run in order, from any shell of its node"),

@@ -214,12 +214,16 @@ class Runner:
 
     def _attempt(self, work: Work, copies: int | None = None) -> list[Result]:
         try:
-            checked = self._check(work)
-            timing, _ = self._time(work, copies)
+            return [self.measured(work, copies)]
         except AiperfError as problem:
             self._leave_out(work.case, work.direction, problem)
             return []
-        return [Result(self.name, self.precision, work, timing, checked.error)]
+
+    def measured(self, work: Work, copies: int | None = None) -> Result:
+        """Check one pass against the reference, then time it. Raises AiperfError."""
+        checked = self._check(work)
+        timing, _ = self._time(work, copies)
+        return Result(self.name, self.precision, work, timing, checked.error)
 
     def _pass(self, case: Case, direction: Direction, ceilings: Ceilings) -> Result:
         works = self._works(case, direction)

@@ -1,0 +1,1 @@
+"""The screening of nodes before a run: its messages, its measures and its judgement."""

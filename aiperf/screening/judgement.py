@@ -1,0 +1,131 @@
+"""The judgement of a screening: which device of which node is slower than its equals, and how sure.
+
+Pure functions. Devices are compared within their kind. A value is bad if it is more than a share
+below the median of its kind and outside the spread of the others, in every pass; or below the floor
+of a baseline. The spread is the median absolute deviation, as of a normal distribution (times
+1.4826; Rousseeuw and Croux 1993, section 1), and not less than what the measurements themselves
+scattered by.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from aiperf.screening.messages import Row
+
+NORMAL = 1.4826
+"""Standard deviation of a normal distribution in median absolute deviations."""
+
+PERCENTILES = 2.563
+"""Standard deviations between the 10th and 90th percentile of a normal distribution."""
+
+FEWEST = 3
+"""Fewest devices of a kind that can be compared: of two, none is known to be the slow one."""
+
+LIMITS = ((3, 56.0), (4, 11.0), (5, 14.0), (6, 8.0), (7, 8.7), (8, 6.7), (10, 6.9), (12, 6.1), (16, 5.6), (24, 5.0))
+"""Deviations below the median by the number of devices from which on they are rare.
+
+The smallest of so many normal values is further away in one case of a hundred (drawn 200,000 times
+for each number); the spread of few values is often small by chance.
+"""
+
+MANY = 5.0
+"""The same for more devices than LIMITS has: up to 4,096, less than one case of a hundred."""
+
+LOWER_SHARE = 0.05
+"""Share below the median from which on a device is bad (operators.md: 5 %)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A row, and the node that it is of."""
+
+    node: str
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A bad value: node, device, measure, value, and what the others have."""
+
+    node: str
+    device: str
+    kind: str
+    measure: str
+    value: float
+    typical: float
+    """Median of the kind; of a device below a floor alone, the floor."""
+    compared: int
+    """Devices of the kind that were compared, this one included."""
+    reason: str
+    """`below its equals`, or `below the floor`."""
+
+    @property
+    def share(self) -> float:
+        """The value as a share of what the others have."""
+        return self.value / self.typical
+
+
+def limit_for(devices: int) -> float:
+    """The deviations below the median that few of so many normal values exceed."""
+    for (low, limit), (high, _) in pairwise(LIMITS):
+        if low <= devices < high:
+            return limit
+    return LIMITS[-1][1] if devices == LIMITS[-1][0] else MANY
+
+
+def judge(
+    passes: Sequence[Iterable[Measured]],
+    lower_share: float = LOWER_SHARE,
+    floors: Mapping[tuple[str, str], float] | None = None,
+) -> list[Finding]:
+    """The bad values, worst first. A value is bad only if it is bad in every pass that has it.
+
+    `floors` are the least values by kind and measure.
+    """
+    found = [_judge_pass(list(measured), lower_share, floors or {}) for measured in passes]
+    first, *others = found if found else [{}]
+    kept = [finding for key, finding in first.items() if all(key in other for other in others)]
+    return sorted(kept, key=lambda finding: (finding.share, finding.node, finding.device, finding.measure))
+
+
+def _judge_pass(
+    measured: list[Measured], lower_share: float, floors: Mapping[tuple[str, str], float]
+) -> dict[tuple[str, str, str], Finding]:
+    groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for item in measured:
+        if item.row.value is not None:
+            groups[item.row.kind, item.row.measure].append(item)
+    found: dict[tuple[str, str, str], Finding] = {}
+    for key, items in groups.items():
+        lowest, middle = least_normal([item.row for item in items], lower_share)
+        floor = floors.get(key, 0.0)
+        for item in items:
+            value, row = item.row.value or 0.0, item.row
+            if value < lowest or value < floor:
+                typical, reason = (middle, "below its equals") if value < lowest else (floor, "below the floor")
+                found[item.node, row.device, row.measure] = Finding(
+                    item.node, row.device, row.kind, row.measure, value, typical, len(items), reason
+                )
+    return found
+
+
+def least_normal(rows: Sequence[Row], lower_share: float) -> tuple[float, float]:
+    """The least value that is not bad among equals, and the median; (0, median) if too few."""
+    values = [row.value for row in rows if row.value is not None]
+    middle = median(values)
+    if len(values) < FEWEST:
+        return 0.0, middle
+    between = NORMAL * median(abs(value - middle) for value in values)
+    within = median(row.spread for row in rows) * middle / PERCENTILES
+    spread = max(between, within)
+    return max(0.0, min(middle * (1 - lower_share), middle - limit_for(len(values)) * spread)), middle
+
+
+def suspects(measured: Iterable[Measured], lower_share: float, floors: Mapping[tuple[str, str], float]) -> bool:
+    """True if one pass alone would call a device bad: it is then worth a second one."""
+    return bool(_judge_pass(list(measured), lower_share, floors))

@@ -1,0 +1,34 @@
+"""The measures of a screening: rates, of which more is better, with units and meanings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A rate that is measured on devices or nodes."""
+
+    unit: str
+    scale: float
+    """The value in units is the value per second divided by this."""
+    meaning: str
+
+    def text(self, value: float) -> str:
+        """The value in the unit, with four significant digits."""
+        return f"{value / self.scale:,.4g} {self.unit}"
+
+
+TERA, GIGA = 1e12, 1e9
+
+MEASURES: dict[str, Measure] = {
+    "matmul_32": Measure("TFLOP/s", TERA, "matrix product in 32 bits"),
+    "matmul_16": Measure("TFLOP/s", TERA, "matrix product in 16 bits"),
+    "triad": Measure("GB/s", GIGA, "memory bandwidth: a = b + s c through vectors far larger than the caches"),
+    "conv_forward": Measure("TFLOP/s", TERA, "convolution 3x3, 64 channels, 56x56"),
+    "conv_input": Measure("TFLOP/s", TERA, "its gradient of the input"),
+    "conv_weights": Measure("TFLOP/s", TERA, "its gradient of the weights"),
+    "jpeg": Measure("images/s", 1.0, "decoding of JPEG images of 500 x 375 on all CPUs of the share"),
+    "training": Measure("images/s", 1.0, "steps of ResNet-50 by the ranks that a run would have"),
+}
+"""Every measure by name: operations, bytes or images per second."""

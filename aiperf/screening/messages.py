@@ -1,0 +1,115 @@
+"""Messages between a screening and its nodes: a request, then orders, each with one answer.
+
+The primary asks (`aiperf screen`), a program on each node answers, one line of JSON each. The end
+of the input ends the program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import field
+from msgspec.json import Decoder
+
+from aiperf.config.settings import RunConfig
+from aiperf.errors import MessageError
+from aiperf.wire.lines import MESSAGE_BEGINS, decode
+from aiperf.wire.messages import Message
+
+WHOLE_NODE = "node"
+"""Device of a measure that all devices of a node make together."""
+
+MOST_ROWS = 100_000
+"""Most rows of an answer."""
+
+
+class ScreenRequest(Message, tag="screen", frozen=True, kw_only=True):
+    """The first line to the program."""
+
+    config: RunConfig
+    folder: str
+    """A scratch directory on the file system of the run, which every node must see."""
+    quick: bool
+    devices: tuple[str, ...] = ()
+    """Devices that are measured, such as `cpu` or `gpu3`; none: all."""
+    steps: int = 0
+    """Training steps of the probe; 0: none."""
+
+
+class MeasureDevices(Message, tag="measure_devices", frozen=True, kw_only=True):
+    """Order to measure every device of the node, all at once."""
+
+
+class Present(Message, tag="present", frozen=True, kw_only=True):
+    """Answer to the request: the node is there."""
+
+    host: str
+    node: dict[str, str | int | float | None]
+    devices: tuple[str, ...]
+
+
+class Row(Message, tag="row", frozen=True, kw_only=True):
+    """One measure of one device: a value, or the reason why there is none."""
+
+    device: str
+    kind: str
+    """Model and size of the device: only devices of one kind are compared."""
+    measure: str
+    value: float | None = None
+    """Operations, bytes or images per second."""
+    spread: float = 0.0
+    """(90th - 10th percentile) / median of the blocks of the measurement."""
+    problem: str | None = None
+
+
+class Sheet(Message, tag="sheet", frozen=True, kw_only=True):
+    """Answer to an order: rows, and facts of devices that may explain them."""
+
+    rows: tuple[Row, ...]
+    facts: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Facts by device (`aiperf.screening.causes.FACTS`)."""
+
+
+def _configuration(kind: type[RunConfig], value: Any) -> RunConfig:
+    return kind.model_validate(value, strict=False)
+
+
+_REQUEST = Decoder(ScreenRequest, dec_hook=_configuration)
+_ORDER = Decoder(MeasureDevices)
+_ANSWER: Decoder[Present | Sheet] = Decoder(Present | Sheet)
+_ROW = Decoder(Row)
+
+
+def write_request(request: ScreenRequest) -> bytes:
+    """The request as a line."""
+    return msgspec.json.encode(request, enc_hook=lambda config: config.model_dump(mode="json")) + b"\n"
+
+
+def read_request(line: bytes) -> ScreenRequest:
+    """The request of a line. Raises MessageError."""
+    return decode(_REQUEST, line)
+
+
+def read_order(line: bytes) -> MeasureDevices:
+    """A line after the request. Raises MessageError."""
+    return decode(_ORDER, line)
+
+
+def read_row(line: bytes) -> Row:
+    """A row of a measuring process. Raises MessageError."""
+    return decode(_ROW, line)
+
+
+def read_answer(line: bytes, first: bool) -> Present | Sheet | None:
+    """The answer of a line; before the first one, None for talk of start files and prologs.
+
+    Raises MessageError for a line that is neither.
+    """
+    start = line.find(MESSAGE_BEGINS) if first else 0
+    if start < 0:
+        return None
+    answer = decode(_ANSWER, line[start:])
+    if isinstance(answer, Sheet) and len(answer.rows) > MOST_ROWS:
+        raise MessageError(f"{len(answer.rows)} rows; at most {MOST_ROWS} are read")
+    return answer

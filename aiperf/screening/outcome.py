@@ -1,0 +1,198 @@
+"""The outcome of a screening: nodes, measures, bad devices with their causes; as JSON and back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from aiperf.errors import UsageError
+from aiperf.screening.causes import causes
+from aiperf.screening.judgement import Finding, Measured, judge
+from aiperf.screening.measures import MEASURES
+from aiperf.screening.messages import Row, Sheet
+from aiperf.untrusted.reading import MIB, Limits, read_outside
+from aiperf.untrusted.structs import decoded
+
+FILE = "screen.json"
+"""Name of the outcome in the folder that `aiperf screen --output` writes."""
+
+
+class ScreenedNode(Struct, frozen=True, kw_only=True):
+    """A node, and every pass of its measures."""
+
+    name: str
+    """The node; if replicas share it, the node and the number of the replica: `gpu7/3`."""
+    known_as: str | None = None
+    """Name by which the launcher or the scheduler knows the node; null: it never said."""
+    replica: int
+    host: str | None = None
+    """Name that the node gives itself; null if it never answered."""
+    lost: str | None = None
+    """Reason why it gave no more answers: it did not start, hung, died or printed nonsense."""
+    sheets: tuple[Sheet, ...] = ()
+
+
+class Bad(Struct, frozen=True, kw_only=True):
+    """A bad value, or a measure that failed on this device alone."""
+
+    node: str
+    device: str
+    measure: str
+    kind: str
+    reason: Literal["below its equals", "below the floor", "failed"]
+    value: float | None = None
+    """Operations, bytes or images per second; null if it failed."""
+    typical: float | None = None
+    """Median of the devices of this kind, or the floor of the baseline."""
+    compared: int = 0
+    """Devices of this kind that were compared."""
+    causes: tuple[str, ...] = ()
+    """Facts in which the device differs from the others, and which explain a low rate."""
+
+    @property
+    def text(self) -> str:
+        """The finding in words."""
+        measure = MEASURES.get(self.measure)
+        if self.value is None or self.typical is None or measure is None:
+            return f"{self.measure} failed"
+        having = "the floor is" if self.reason == "below the floor" else f"the median of {self.compared} is"
+        share = self.value / self.typical
+        return f"{self.measure} {measure.text(self.value)}, {having} {measure.text(self.typical)} ({share:.0%})"
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """The outcome of `aiperf screen`."""
+
+    version: Literal[1] = 1
+    at: str
+    """UTC at the end of the screening."""
+    aiperf: str
+    """Version of AIPerf."""
+    launcher: str
+    quick: bool
+    lower_share: float
+    """Share below the median from which on a device is bad."""
+    passes: int
+    """Number of passes: more than one if the first one had bad values."""
+    nodes: tuple[ScreenedNode, ...]
+    bad: tuple[Bad, ...]
+    """Bad values, worst first."""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def bad_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that were lost or have a bad device, in the order of the replicas."""
+        names = {item.node for item in self.bad} | {node.name for node in self.nodes if node.lost is not None}
+        return tuple(dict.fromkeys(node.name for node in self.nodes if node.name in names))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The bad nodes by the names that launchers and schedulers know, each once."""
+        bad = set(self.bad_nodes)
+        known = (node.known_as for node in self.nodes if node.name in bad)
+        return tuple(dict.fromkeys(name for name in known if name is not None))
+
+    def reasons(self, node: str) -> list[str]:
+        """The reasons against a node, in words."""
+        lost = [item.lost for item in self.nodes if item.name == node and item.lost is not None]
+        return lost + [
+            f"{item.device}: {item.text}" + "".join(f"; {cause}" for cause in item.causes)
+            for item in self.bad
+            if item.node == node
+        ]
+
+
+def bad_values(
+    nodes: Sequence[ScreenedNode], lower_share: float, floors: Mapping[tuple[str, str], float]
+) -> tuple[Bad, ...]:
+    """The judgement of all passes, with the causes that facts support, worst first."""
+    passes = [list(measured_in(nodes, number)) for number in range(_passes(nodes))]
+    failed = [item for item in (passes[-1] if passes else []) if item.row.value is None]
+    found = [_failed(item) for item in failed if _others_can(item, passes[-1])]
+    return tuple(found + [_with_causes(item, nodes) for item in judge(passes, lower_share, floors)])
+
+
+def measured_in(nodes: Iterable[ScreenedNode], number: int) -> Iterable[Measured]:
+    """The rows of one pass."""
+    return (Measured(node.name, row) for node in nodes if len(node.sheets) > number for row in node.sheets[number].rows)
+
+
+def _passes(nodes: Iterable[ScreenedNode]) -> int:
+    return max((len(node.sheets) for node in nodes), default=0)
+
+
+def _failed(item: Measured) -> Bad:
+    row = item.row
+    return Bad(node=item.node, device=row.device, measure=row.measure, kind=row.kind, reason="failed",
+               causes=(row.problem or "",))  # fmt: skip
+
+
+def _others_can(failed: Measured, measured: Iterable[Measured]) -> bool:
+    """True if another device of the kind has a value, or has no such trouble."""
+    return any(
+        item.node != failed.node and item.row.kind == failed.row.kind and item.row.value is not None
+        for item in measured
+        if item.row.measure == failed.row.measure or failed.row.measure not in MEASURES
+    )
+
+
+def _with_causes(finding: Finding, nodes: Sequence[ScreenedNode]) -> Bad:
+    alike = _alike(nodes)[finding.kind]
+    own = alike.get((finding.node, finding.device), {})
+    others = [facts for place, facts in alike.items() if place != (finding.node, finding.device)]
+    return Bad(
+        node=finding.node, device=finding.device, measure=finding.measure, kind=finding.kind,
+        reason="below the floor" if finding.reason == "below the floor" else "below its equals",
+        value=finding.value, typical=finding.typical, compared=finding.compared, causes=tuple(causes(own, others)),
+    )  # fmt: skip
+
+
+def _alike(nodes: Sequence[ScreenedNode]) -> dict[str, dict[tuple[str, str], Mapping[str, float]]]:
+    """The facts of the last pass by kind, node and device."""
+    found: dict[str, dict[tuple[str, str], Mapping[str, float]]] = defaultdict(dict)
+    for node in nodes:
+        for sheet in node.sheets[-1:]:
+            for row in sheet.rows:
+                found[row.kind][node.name, row.device] = sheet.facts.get(row.device, {})
+    return found
+
+
+def remarks_of(nodes: Sequence[ScreenedNode]) -> tuple[str, ...]:
+    """Measures that no device of a kind has a value of, and kinds too small to be compared."""
+    rows: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for item in measured_in(nodes, 0):
+        rows[item.row.kind, item.row.measure].append(item.row)
+    found = [
+        f"{measure} of {kind}: no value: {items[0].problem}"
+        for (kind, measure), items in rows.items()
+        if all(item.value is None for item in items)
+    ]
+    few = {kind: len(items) for (kind, _), items in rows.items() if len(items) < 3}
+    return tuple(
+        found
+        + [
+            f"{count} x {kind}: fewer than 3 cannot be compared with each other; name a baseline (--baseline FILE)"
+            for kind, count in few.items()
+        ]
+    )
+
+
+_OUTCOME = msgspec.json.Decoder(Outcome)
+_LIMITS = Limits(size=256 * MIB)
+"""4,096 nodes with 8 devices and three passes have about 100 MiB."""
+
+
+def write_outcome(outcome: Outcome) -> str:
+    """The outcome as JSON, indented."""
+    return msgspec.json.format(msgspec.json.encode(outcome), indent=1).decode() + "\n"
+
+
+def read_outcome(path: Path) -> Outcome:
+    """The outcome in a file, or in the folder of one. Raises UsageError."""
+    file = path / FILE if path.is_dir() else path
+    return read_outside(file, lambda data: decoded(_OUTCOME, data), _LIMITS, UsageError, "the outcome of a screening")

@@ -1,0 +1,1 @@
+"""The screening of a cluster before a run: which node is bad."""

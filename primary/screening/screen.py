@@ -1,0 +1,111 @@
+"""A screening: all nodes visited, measured in passes, and judged. Nothing is left on the nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiperf import __version__
+from aiperf.clock import Clock, format_utc
+from aiperf.config.placement import nodes_of
+from aiperf.config.settings import RunConfig
+from aiperf.errors import EnvironmentNotReadyError
+from aiperf.screening.judgement import LOWER_SHARE
+from aiperf.screening.outcome import Outcome, ScreenedNode, bad_values, remarks_of
+from primary import preflight
+from primary.launchers import Launcher, make_launcher
+from primary.screening.visits import Screening, Visit, close_visits, measure_devices, open_visits
+
+PASSES = 3
+"""Most passes: a bad value counts if it is bad in all of them."""
+
+STEPS = 20
+"""Training steps of the probe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Order to screen the nodes that a run of this configuration would have."""
+
+    config: RunConfig
+    folder: Path
+    """A folder on the run's file system, for a scratch directory."""
+    limit_s: float
+    quick: bool = False
+    devices: tuple[str, ...] = ()
+    lower_share: float = LOWER_SHARE
+    floors: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+def screen(order: Order, clock: Clock, say: Callable[[str], None]) -> Outcome:
+    """Screen the nodes. Raises EnvironmentNotReadyError if the launcher cannot start any."""
+    if problems := preflight.launcher_problems(order.config):
+        raise EnvironmentNotReadyError(problems)
+    folder = Path(tempfile.mkdtemp(prefix=".aiperf-screen-", dir=order.folder))
+    try:
+        return asyncio.run(screen_by(make_launcher(order.config, clock), order, folder, clock, say))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def screen_by(
+    launcher: Launcher, order: Order, folder: Path, clock: Clock, say: Callable[[str], None]
+) -> Outcome:
+    """Screen the nodes that a launcher starts, with a scratch directory that they all see."""
+    steps = 0 if order.quick or order.config.run.suite == "science" else STEPS
+    screening = Screening(order.config, launcher, folder, order.quick, order.devices, steps, order.limit_s)
+    visits = await open_visits(screening)
+    try:
+        present = sum(visit.lost is None for visit in visits)
+        say(f"{present} of {len(visits)} nodes answer; they are measured")
+        for number in range(PASSES):
+            await measure_devices(screening, visits)
+            nodes = screened(order.config, visits)
+            bad = bad_values(nodes, order.lower_share, order.floors)
+            if not bad:
+                break
+            if number + 1 < PASSES:
+                say(f"{len({item.node for item in bad})} nodes are slower than their equals: all are measured again")
+    finally:
+        await close_visits(visits)
+    nodes = screened(order.config, visits)
+    return Outcome(
+        at=format_utc(clock.utc_ms()), aiperf=__version__, launcher=order.config.run.launcher, quick=order.quick,
+        lower_share=order.lower_share, passes=number + 1, nodes=nodes,
+        bad=bad_values(nodes, order.lower_share, order.floors), remarks=remarks_of(nodes),
+    )  # fmt: skip
+
+
+def screened(config: RunConfig, visits: Sequence[Visit]) -> tuple[ScreenedNode, ...]:
+    """The nodes under names of their own."""
+    known = [known_as(config, visit) for visit in visits]
+    times = Counter(known)
+    return tuple(
+        ScreenedNode(
+            name=_name(visit, name, times[name] > 1), known_as=name, replica=visit.replica,
+            host=visit.present.host if visit.present is not None else None, lost=visit.lost,
+            sheets=tuple(visit.sheets),
+        )
+        for visit, name in zip(visits, known, strict=True)
+    )  # fmt: skip
+
+
+def _name(visit: Visit, name: str | None, is_shared: bool) -> str:
+    if name is None:
+        return f"replica {visit.replica}"
+    return f"{name}/{visit.replica}" if is_shared else name
+
+
+def known_as(config: RunConfig, visit: Visit) -> str | None:
+    """The name by which the launcher or the scheduler knows a visited node; None if unknown."""
+    if config.run.launcher == "ssh" and (hosts := nodes_of(visit.replica, config, config.ssh.hosts)):
+        return hosts[0]
+    if visit.present is None:
+        return None
+    slurm = visit.present.node.get("slurm_node")
+    return str(slurm) if slurm else visit.present.host

@@ -1,0 +1,118 @@
+"""The devices of a replica's share of a node, each measured by a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiperf.config.settings import RunConfig
+from aiperf.errors import EXIT_DONE, MessageError
+from aiperf.host import this_host
+from aiperf.machine.accelerators import BFLOAT16_CPU_FLAGS, visible_devices
+from aiperf.machine.node import shared_cpus
+from aiperf.machine.vendors import Accelerator, vendor_of_node
+from aiperf.processes import SAFE_PATH, describe_exit, end_group, python_module
+from aiperf.run_directory.measured import SUITE_PRECISIONS
+from aiperf.screening.messages import Row, ScreenRequest, read_row
+
+log = logging.getLogger(__name__)
+
+END_GRACE_S = 2.0
+THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables by which the stacks' libraries bound their threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device to measure, and the environment in which a process sees it alone."""
+
+    name: str
+    kind: str
+    short: str | None
+    """Precision of 16 bits of its arithmetic units."""
+    environment: Mapping[str, str]
+    cpus: int
+    index: int | None = None
+    """Number of an accelerator in its driver."""
+
+
+def devices_of(accelerators: tuple[Accelerator, ...], share: int) -> tuple[Device, ...]:
+    """The accelerators of a share of the node, then its CPUs."""
+    host, cpus = this_host(), max(1, shared_cpus() // share)
+    found = [
+        Device(f"gpu{each.index}", each.name, SUITE_PRECISIONS[each.precision], visible_devices([each]), cpus,
+               each.index)
+        for each in accelerators
+    ]  # fmt: skip
+    short = "bfloat16" if host.cpu_flags() & BFLOAT16_CPU_FLAGS else None
+    threads = dict.fromkeys(THREADS, str(cpus))
+    return (*found, Device("cpu", f"{host.cpu_model()}, {cpus} CPUs", short, {**_hidden(), **threads}, cpus))
+
+
+def _hidden() -> dict[str, str]:
+    """The environment in which a process sees no accelerator."""
+    vendor = vendor_of_node()
+    pairs = (word.partition("=") for word in (vendor.hides.split() if vendor is not None else ()))
+    return {name: value.strip("'") for name, _, value in pairs}
+
+
+async def measure(devices: tuple[Device, ...], request: ScreenRequest) -> list[Row]:
+    """The rows of all devices, which begin together once all are ready.
+
+    The CPUs are measured alone afterwards: they would take the accelerators' processes their time.
+    """
+    together = [each for each in devices if each.index is not None]
+    rows = [row for found in await _at_once(together, request) for row in found]
+    return rows + [row for found in await _at_once([d for d in devices if d.index is None], request) for row in found]
+
+
+async def _at_once(devices: list[Device], request: ScreenRequest) -> list[list[Row]]:
+    ready = asyncio.Barrier(len(devices)) if devices else None
+    return await asyncio.gather(*(_measure(each, request, ready) for each in devices))
+
+
+def command(device: Device, config: RunConfig, quick: bool) -> tuple[str, ...]:
+    """The command line of the process of a device."""
+    return python_module(
+        "replica.measure.screen", "--device", device.name, "--kind", device.kind,
+        "--stack", config.micro.stack or config.training.framework, "--cpus", str(device.cpus),
+        *(("--short", device.short) if device.short else ()), *(("--quick",) if quick else ()),
+    )  # fmt: skip
+
+
+async def _measure(device: Device, request: ScreenRequest, ready: asyncio.Barrier | None) -> list[Row]:
+    process = await asyncio.create_subprocess_exec(
+        *command(device, request.config, request.quick),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **SAFE_PATH, **device.environment}, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    rows: list[Row] = []
+    try:
+        first = await process.stdout.readline()
+        if ready is not None:
+            await ready.wait()
+        if first:
+            process.stdin.write(b"begin\n")
+            with contextlib.suppress(ConnectionError):
+                await process.stdin.drain()
+        while line := await process.stdout.readline():
+            rows.append(read_row(line))
+        code = await process.wait()
+    except (MessageError, ValueError) as error:
+        return [*rows, _problem(device, str(error))]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            # Shielded: a program that is cancelled must not leave work on the accelerators.
+            await asyncio.shield(end_group(process, END_GRACE_S))
+    return rows if code == EXIT_DONE else [*rows, _problem(device, f"its process {describe_exit(code)}")]
+
+
+def _problem(device: Device, text: str) -> Row:
+    log.error("%s: %s", device.name, text)
+    return Row(device=device.name, kind=device.kind, measure="measuring", problem=text[:1000])

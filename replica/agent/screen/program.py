@@ -1,0 +1,133 @@
+"""The program that screens a node: it starts as an agent does, and loads no framework itself."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.clock import Clock, SystemClock
+from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, TrialFailedError
+from aiperf.host import this_host
+from aiperf.machine.node import describe_node
+from aiperf.processes import MessageOutput, open_input
+from aiperf.screening.messages import (
+    WHOLE_NODE,
+    Present,
+    Row,
+    ScreenRequest,
+    Sheet,
+    read_order,
+    read_request,
+)
+from aiperf.signals import heed
+from replica.agent.agent import add_place, why_unable
+from replica.agent.examine.probe import train_a_few_steps
+from replica.agent.screen.causes import Watch
+from replica.agent.screen.devices import Device, devices_of, measure
+from replica.agent.share import own_accelerators, share_of_node
+from replica.search.choices import initial_architecture
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node as this program has it."""
+
+    arguments: argparse.Namespace
+    request: ScreenRequest
+    devices: tuple[Device, ...]
+    clock: Clock
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Answer orders: `python -m replica.agent.screen --replica N`."""
+    parser = argparse.ArgumentParser(prog="python -m replica.agent.screen", description="Screen this node.")
+    add_place(parser)
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the primary, which ends its nodes' programs
+    output = MessageOutput()
+    try:
+        return asyncio.run(_serve(arguments, output))
+    except AiperfError as error:
+        log.error("%s", error)
+        return error.exit_code
+
+
+async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
+    reader = await open_input()
+    request = read_request(await reader.readline())
+    devices = _chosen(devices_of(own_accelerators(arguments), arguments.share), request.devices)
+    node = Node(arguments, request, devices, SystemClock())
+    output.send(Present(host=this_host().name(), node=describe_node(), devices=tuple(each.name for each in devices)))
+    working: asyncio.Task[None] | None = None
+
+    def end() -> None:
+        reader.feed_eof()
+
+    heed(end)
+    try:
+        # At the end of the input the primary is gone: nothing must outlive it.
+        while line := await reader.readline():
+            read_order(line)
+            working = asyncio.create_task(_devices(node, output))
+    finally:
+        if working is not None:
+            working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
+    return EXIT_DONE
+
+
+def _chosen(found: tuple[Device, ...], names: tuple[str, ...]) -> tuple[Device, ...]:
+    return tuple(device for device in found if not names or device.name in names)
+
+
+async def _devices(node: Node, output: MessageOutput) -> None:
+    try:
+        rows, facts = await _watched(node)
+        rows += await _probe(node)
+    except Exception as error:  # its answer is the reason; without one the node would seem to hang
+        log.exception("the measurement failed")
+        rows, facts = [_node_row(node, "measuring", problem=f"{type(error).__name__}: {error}"[:1000])], {}
+    output.send(Sheet(rows=tuple(rows), facts=facts))
+
+
+async def _watched(node: Node) -> tuple[list[Row], dict[str, dict[str, float]]]:
+    """The rows of all devices, and the facts of the time in which they were measured."""
+    watch = Watch(node.clock, node.devices)
+    sampling = asyncio.create_task(watch.sample())
+    try:
+        return await measure(node.devices, node.request), watch.facts()
+    finally:
+        sampling.cancel()
+
+
+def _node_row(node: Node, measure_name: str, value: float | None = None, problem: str | None = None) -> Row:
+    kind = " + ".join(device.kind for device in node.devices) or this_host().cpu_model()
+    return Row(device=WHOLE_NODE, kind=kind[:1000], measure=measure_name, value=value, problem=problem)
+
+
+async def _probe(node: Node) -> list[Row]:
+    """Steps of ResNet-50 by the ranks that a run would have, as the doctor trains them."""
+    config, request = node.request.config, node.request
+    if request.steps == 0 or config.training.trainer != "keras":
+        return []
+    if (unable := why_unable(config, node.arguments.replica)) is not None:
+        return [_node_row(node, "training", problem=unable)]
+    share = share_of_node(node.arguments, config)
+    try:
+        facts = await train_a_few_steps(
+            node.arguments.replica, initial_architecture(config), share, Path(request.folder), request.steps, node.clock
+        )
+    except TrialFailedError as error:
+        return [_node_row(node, "training", problem=error.reason[:1000])]
+    except (AiperfError, OSError, EnvironmentNotReadyError) as error:
+        return [_node_row(node, "training", problem=f"{type(error).__name__}: {error}"[:1000])]
+    return [_node_row(node, "training", facts.images / facts.seconds)]
