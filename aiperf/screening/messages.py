@@ -20,6 +20,12 @@ from aiperf.wire.messages import Message
 WHOLE_NODE = "node"
 """Device of a measure that all devices of a node make together."""
 
+WORKING = "measuring"
+"""Measure of a row whose problem is that a process, or all of a node's work, has failed."""
+
+READY = "ready"
+"""Measure of the row by which a process says that it can begin."""
+
 MOST_ROWS = 100_000
 """Most rows of an answer."""
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aiperf.answers import in_one_line
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, MessageError
 from aiperf.host import this_host
 from aiperf.machine.accelerators import BFLOAT16_CPU_FLAGS, visible_devices
 from aiperf.machine.node import shared_cpus
 from aiperf.machine.vendors import Accelerator, vendor_of_node
-from aiperf.processes import SAFE_PATH, describe_exit, end_group, python_module
+from aiperf.processes import describe_exit, end_group, python_module, spawn
 from aiperf.run_directory.measured import SUITE_PRECISIONS
-from aiperf.screening.messages import Row, ScreenRequest, read_row
+from aiperf.screening.messages import WORKING, Row, ScreenRequest, read_row
 
 log = logging.getLogger(__name__)
 
 END_GRACE_S = 2.0
+LAST_BYTES = 400
+"""Bytes of a process's errors that its row shows."""
 THREADS = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables by which the stacks' libraries bound their threads."""
 
@@ -85,24 +87,12 @@ def command(device: Device, config: RunConfig, quick: bool) -> tuple[str, ...]:
 
 
 async def _measure(device: Device, request: ScreenRequest, ready: asyncio.Barrier | None) -> list[Row]:
-    process = await asyncio.create_subprocess_exec(
-        *command(device, request.config, request.quick),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **SAFE_PATH, **device.environment}, start_new_session=True,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
+    process = await spawn(command(device, request.config, request.quick), None, device.environment)
+    assert process.stderr is not None
+    errors = asyncio.create_task(_end_of(process.stderr))
     rows: list[Row] = []
     try:
-        first = await process.stdout.readline()
-        if ready is not None:
-            await ready.wait()
-        if first:
-            process.stdin.write(b"begin\n")
-            with contextlib.suppress(ConnectionError):
-                await process.stdin.drain()
-        while line := await process.stdout.readline():
-            rows.append(read_row(line))
+        await _collect(process, ready, rows)
         code = await process.wait()
     except (MessageError, ValueError) as error:
         return [*rows, _problem(device, str(error))]
@@ -110,9 +100,34 @@ async def _measure(device: Device, request: ScreenRequest, ready: asyncio.Barrie
         with contextlib.suppress(ProcessLookupError):
             # Shielded: a program that is cancelled must not leave work on the accelerators.
             await asyncio.shield(end_group(process, END_GRACE_S))
-    return rows if code == EXIT_DONE else [*rows, _problem(device, f"its process {describe_exit(code)}")]
+    if code == EXIT_DONE:
+        return rows
+    return [*rows, _problem(device, f"its process ended with {describe_exit(code)}; {in_one_line(await errors)}")]
+
+
+async def _collect(process: asyncio.subprocess.Process, ready: asyncio.Barrier | None, rows: list[Row]) -> None:
+    """Let the process begin when all are ready, and append its rows until its output ends."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    first = await process.stdout.readline()
+    if ready is not None:
+        await ready.wait()  # also for a process that has ended: the others wait for all
+    if first:
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(b"begin\n")
+            await process.stdin.drain()
+    while line := await process.stdout.readline():
+        rows.append(read_row(line))
+
+
+async def _end_of(stream: asyncio.StreamReader) -> str:
+    """The last bytes of a stream, all of which is read."""
+    kept = b""
+    while part := await stream.read(1 << 16):
+        kept = (kept + part)[-LAST_BYTES:]
+    return kept.decode(errors="replace")
 
 
 def _problem(device: Device, text: str) -> Row:
     log.error("%s: %s", device.name, text)
-    return Row(device=device.name, kind=device.kind, measure="measuring", problem=text[:1000])
+    return Row(device=device.name, kind=device.kind, measure=WORKING, problem=text[:1000])

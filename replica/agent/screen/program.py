@@ -17,6 +17,7 @@ from aiperf.machine.node import describe_node
 from aiperf.processes import MessageOutput, open_input
 from aiperf.screening.messages import (
     WHOLE_NODE,
+    WORKING,
     Present,
     Row,
     ScreenRequest,
@@ -95,7 +96,7 @@ async def _devices(node: Node, output: MessageOutput) -> None:
         rows += await _probe(node)
     except Exception as error:  # its answer is the reason; without one the node would seem to hang
         log.exception("the measurement failed")
-        rows, facts = [_node_row(node, "measuring", problem=f"{type(error).__name__}: {error}"[:1000])], {}
+        rows, facts = [_node_row(node, WORKING, problem=f"{type(error).__name__}: {error}"[:1000])], {}
     output.send(Sheet(rows=tuple(rows), facts=facts))
 
 

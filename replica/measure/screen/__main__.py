@@ -13,7 +13,7 @@ import sys
 from aiperf.clock import SystemClock
 from aiperf.frameworks.training_imports import import_lean
 from aiperf.processes import MessageOutput
-from aiperf.screening.messages import Row
+from aiperf.screening.messages import READY, Row
 from replica.measure.micro.stacks import STACKS
 from replica.measure.screen.decoding import decoding_rate
 from replica.measure.screen.operators import Subject, operator_rows
@@ -38,7 +38,7 @@ def main() -> int:
     clock = SystemClock()
     subject = Subject(arguments.device, arguments.kind, arguments.stack, STACKS.load(arguments.stack)(),
                       arguments.short, arguments.quick, clock.monotonic_s)  # fmt: skip
-    output.send(Row(device=subject.device, kind=subject.kind, measure="ready"))
+    output.send(Row(device=subject.device, kind=subject.kind, measure=READY))
     if not sys.stdin.readline():
         return 1
     for row in operator_rows(subject):

@@ -173,7 +173,7 @@ JSON: dict[str, Callable[[Path], list[object]]] = {
     "doctor": lambda folder: [*SIMULATED, "--output", folder / "run"],
 }
 ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py", "audit": "test_audit.py", "micro": "test_micro.py",
-             "rehearse": "test_rehearsal.py", "predict": "test_rehearsal.py"}  # fmt: skip
+             "rehearse": "test_rehearsal.py", "predict": "test_rehearsal.py", "screen": "test_screen.py"}  # fmt: skip
 """Verbs that need an SSH server or take their time: their own tests parse their output."""
 
 

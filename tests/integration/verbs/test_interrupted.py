@@ -31,6 +31,7 @@ CALLED_FIRST = {
     "rehearse": "rehearsal.verbs.rehearse.conduct",
     "predict": "rehearsal.verbs.predict.predict",
     "doctor": "primary.doctor.cli.diagnose",
+    "screen": "primary.screening.cli.screen",
 }
 """For each verb a function that is replaced by one that takes for ever."""
 
@@ -40,6 +41,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "rehearse": ("--machine", str(MACHINE), "--replicas", "2", "--duration", "20m", "--output", "OUT"),
     "predict": ("--machine", str(MACHINE), "--replicas", "2", "--duration", "20m"),
     "doctor": ("--preset", "quick", "--output", "OUT"),
+    "screen": ("--preset", "quick", "--output", "OUT"),
 }
 """Words after the verb; RUN is a run directory, OUT one that is not there."""
 

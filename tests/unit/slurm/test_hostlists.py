@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiperf.errors import UsageError
-from slurm.hostlists import expand
+from slurm.hostlists import compact, expand
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,19 @@ def test_host_lists(text: str, hosts: tuple[str, ...]) -> None:
 def test_broken_host_lists(text: str) -> None:
     with pytest.raises(UsageError, match="host list"):
         expand(text)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "text"),
+    [
+        ((), ""),
+        (("login",), "login"),
+        (("gpu08", "gpu09", "gpu10", "gpu12"), "gpu[08-10,12]"),
+        (("n1", "n2", "n10"), "n[1-2],n10"),
+        (("b2", "a1", "b1", "b1"), "b[1-2],a1"),
+        (("r1n3.ib", "r1n4.ib"), "r1n[3-4].ib"),
+    ],
+)
+def test_a_compact_list_stands_for_the_same_hosts(hosts: tuple[str, ...], text: str) -> None:
+    assert compact(hosts) == text
+    assert sorted(expand(compact(hosts))) == sorted(set(hosts))

@@ -1,0 +1,124 @@
+"""Screenings of nodes that exist in this process alone: coordination, lost nodes, the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiperf.cli.console import PlainConsole
+from aiperf.clock import SystemClock
+from aiperf.config.settings import load_config
+from aiperf.errors import UsageError
+from aiperf.screening.baseline import read_baseline, write_baseline
+from aiperf.screening.outcome import Outcome, read_outcome, write_outcome
+from primary.screening.screen import Order, screen_by
+from primary.screening.text import lines_to_paste, print_outcome
+from slurm.hostlists import expand
+from tests.support.nodes.screened import KIND, FakeLauncher, answering, present, sheet
+
+Slow = dict[int, dict[tuple[str, str], float]]
+
+
+def screened(
+    folder: Path, nodes: int, slow: Slow | None = None, faults: dict[int, Sequence[bytes | None]] | None = None
+) -> tuple[Outcome, FakeLauncher]:
+    generator = np.random.default_rng(1)
+    launcher = FakeLauncher(
+        answering(lambda replica: sheet(generator, 8, 0.004, (slow or {}).get(replica, {})), faults or {})
+    )
+    order = Order(load_config(overrides={"run.replicas": nodes, "run.launcher": "slurm", "run.dataset": "digits"}),
+                  folder, 0.01, quick=True)  # fmt: skip
+    outcome = asyncio.run(screen_by(launcher, order, folder, SystemClock(), lambda _: None))
+    assert all(process.cancelled for process in launcher.processes), "no program is left on a node"
+    return outcome, launcher
+
+
+def test_a_bad_device_is_named_with_what_explains_it_and_no_other(tmp_path: Path) -> None:
+    slow = {2: {("gpu5", "matmul_16"): 0.7, ("gpu5", "clock"): 0.6}}
+    outcome, _ = screened(tmp_path, 4, slow)
+    (bad,) = outcome.bad
+    assert (bad.node, bad.device, bad.measure) == ("n002", "gpu5", "matmul_16")
+    assert bad.causes == ("its clock is at 1188 MHz (the others 1980)",)
+    assert outcome.bad_nodes == outcome.hosts == ("n002",)
+    assert outcome.passes == 3, "a bad value is confirmed"
+
+
+def test_an_even_cluster_is_measured_once(tmp_path: Path) -> None:
+    outcome, _ = screened(tmp_path, 4)
+    assert (outcome.bad, outcome.bad_nodes, outcome.passes) == ((), (), 1)
+
+
+FAULTS: dict[str, tuple[Sequence[bytes | None], str]] = {
+    "hangs at its start": ([None], "no answer within"),
+    "hangs at work": ([present(1), None], "no answer within"),
+    "dies at its start": ([b""], "its program ended with exit code 1; its node is down"),
+    "dies at work": ([present(1), b""], "its program ended with exit code 1; its node is down"),
+    "prints nonsense": ([present(1), b"Segmentation fault (core dumped)\n"], "no message of the protocol"),
+    "prints a wrong message": ([b'{"type":"sheet","rows":[]}\n'], "expected the node's description"),
+    "prints NaN": ([present(1), b'{"type":"sheet","rows":[{"type":"row","device":"cpu","kind":"x","measure":"triad",'
+                    b'"value":"NaN"}]}\n'], "no message of the protocol"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_node_that_fails_costs_its_own_line(fault: str, tmp_path: Path) -> None:
+    lines, reason = FAULTS[fault]
+    outcome, _ = screened(tmp_path, 5, faults={1: lines})
+    assert [node.replica for node in outcome.nodes if node.lost is not None] == [1]
+    assert reason in (outcome.nodes[1].lost or "")
+    assert len(outcome.bad_nodes) == 1
+    assert all(len(node.sheets) == 1 for node in outcome.nodes if node.replica != 1)
+
+
+def test_512_nodes_are_coordinated_and_the_bad_ones_named(tmp_path: Path) -> None:
+    slow = {7: {("gpu0", "triad"): 0.8}, 300: {("gpu7", "matmul_32"): 0.85}}
+    outcome, _ = screened(tmp_path, 512, slow, {11: [None], 400: [b""]})
+    assert set(outcome.bad_nodes) == {"n007", "n300", "replica 11", "replica 400"}
+    assert outcome.hosts == ("n007", "n300")
+
+
+def test_the_outcome_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    outcome, _ = screened(tmp_path, 4, {1: {("gpu0", "triad"): 0.5}})
+    (tmp_path / "screen.json").write_text(write_outcome(outcome))
+    assert read_outcome(tmp_path) == read_outcome(tmp_path / "screen.json") == outcome
+    (tmp_path / "screen.json").write_text("{}")
+    with pytest.raises(UsageError, match="is not the outcome of a screening"):
+        read_outcome(tmp_path)
+
+
+def test_bad_nodes_are_printed_as_lists_and_as_commands_that_a_shell_reads(tmp_path: Path) -> None:
+    outcome, _ = screened(tmp_path, 6, {1: {("gpu0", "triad"): 0.5}, 2: {("gpu3", "triad"): 0.6}})
+    stream = io.StringIO()
+    print_outcome(PlainConsole(file=stream, width=200), outcome)
+    assert "2 of 6 nodes are bad" in stream.getvalue()
+    hosts, note, *commands = lines_to_paste(outcome)
+    assert expand(hosts.removeprefix("host list: ")) == ("n001", "n002")
+    assert note == "to drain them (not done):"
+    words = shlex.split(commands[0])
+    assert words[:4] == ["scontrol", "update", "nodename=n001", "state=drain"]
+    assert words[4].startswith("reason=aiperf screen: gpu0: triad 1,4")
+    assert len(words) == 5
+
+
+def test_a_baseline_has_floors_below_what_good_devices_have(tmp_path: Path) -> None:
+    outcome, _ = screened(tmp_path, 6, {1: {("gpu0", "triad"): 0.5}})
+    file = tmp_path / "floors.toml"
+    file.write_text(write_baseline(outcome))
+    floors = read_baseline(file)
+    assert floors[KIND, "triad"] == pytest.approx(0.95 * 2.9e12, rel=0.01)
+    assert file.read_text().startswith("# Floors for `aiperf screen --baseline`")
+
+
+def test_every_problem_of_a_baseline_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "floors.toml"
+    file.write_text('speed = 3\n["GPU"]\ntriad = -1\nmatmull = 2.0\n')
+    with pytest.raises(UsageError) as error:
+        read_baseline(file)
+    text = "\n".join(error.value.lines)
+    assert all(part in text for part in ("speed is not a table", "triad = -1", "matmull is not a measure"))
