@@ -79,11 +79,13 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     with subprocess.Popen(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # fmt: skip
         assert process.stderr is not None
-        assert "2 of 2 nodes answer" in process.stderr.readline()
+        seen = next((line for line in process.stderr if "nodes answer" in line), "")
+        assert "2 of 2 nodes answer" in seen
         started = family(process.pid)
         assert len(started) >= 3, "the programs of two nodes are at work"
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
-    assert process.returncode == 128 + signal.SIGINT, errors
+    assert process.returncode == 1, errors
+    assert "interrupted; the nodes were left as they were" in errors
     assert psutil.wait_procs(started, timeout=60)[1] == []
     assert list(tmp_path.iterdir()) == []
