@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that tests need, if this is root on Debian; otherwise says which tests will be skipped.
 set -eu
-PACKAGES="libopenmpi-dev openmpi-bin slurm-wlm munge openssh-server openssh-client sshfs fish tcsh chromium chromium-driver fonts-dejavu-core"
+PACKAGES="libopenmpi-dev openmpi-bin slurm-wlm munge openssh-server openssh-client iproute2 sshfs fish tcsh chromium chromium-driver fonts-dejavu-core"
 # The checker of HTML runs on any Java.
 command -v java >/dev/null || PACKAGES="$PACKAGES default-jre-headless"
 

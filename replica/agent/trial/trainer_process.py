@@ -162,10 +162,19 @@ class RankSetup:
         configured = "mpirun" if self.servers else self.config.replica.rank_starter
         return choose_starter(configured, self.ranks, len(self.hosts), self.config.training.framework)
 
-    def meeting_point(self) -> dict[str, str]:
-        """Variables with the address where the ranks of a training meet; Horovod has its own."""
+    @property
+    def interface(self) -> str | None:
+        """Name of the network interface between the nodes of several."""
+        return self.config.replica.interface if self.hosts else None
+
+    def network(self) -> dict[str, str]:
+        """Variables with the address where the ranks of a training meet, and their interface.
+
+        Horovod has a meeting point of its own.
+        """
         framework = self.config.training.framework
-        return meeting_point(self.hosts) if self.ranks > 1 and framework != "tensorflow" else {}
+        meeting = meeting_point(self.hosts) if self.ranks > 1 and framework != "tensorflow" else {}
+        return meeting if self.interface is None else {**meeting, **dict.fromkeys(INTERFACE_VARIABLES, self.interface)}
 
     def command(self, channel: str, environment: Mapping[str, str]) -> list[str]:
         """The command line that starts all ranks, each with this environment.
@@ -186,11 +195,8 @@ class RankSetup:
         starter = self.starter
         if starter == "processes" and self.config.training.framework == "tensorflow":
             raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
-        interface = self.config.replica.interface if self.hosts else None
-        if interface is not None:
-            environment = {**environment, **dict.fromkeys(INTERFACE_VARIABLES, interface)}
         request = RankRequest(
-            program.command, self.ranks, self.hosts, environment, interface=interface, servers=self.servers
+            program.command, self.ranks, self.hosts, environment, interface=self.interface, servers=self.servers
         )
         return STARTERS.load(starter)(request)
 
@@ -223,7 +229,7 @@ class TrainerProcess(Trainer):
         socket = RankSocket(request)
         await socket.listen()
         try:
-            environment = {**setup.environment, **setup.meeting_point()}
+            environment = {**setup.environment, **setup.network()}
             command = setup.command(socket.name, environment)
             process = await spawn_silent(command, log, environment)
         except TrialFailedError:

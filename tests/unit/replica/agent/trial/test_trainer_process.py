@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from aiperf.config.settings import load_config
 from aiperf.errors import TrialFailedError
 from aiperf.processes import spawn_silent
 from aiperf.wire.lines import encode, failures_in
 from aiperf.wire.messages import FromTrainer, TrainerPhase, TrainRequest
-from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
+from replica.agent.trial.trainer_process import RankSetup, RankSocket, TrainerProcess
 
 REQUEST = TrainRequest(
     architecture_path="architecture.json", dataset="digits", batch_size=64, epochs=2, max_epochs=4, patience=9, seed=3,
@@ -28,6 +30,18 @@ def test_failures_of_other_ranks_are_found_behind_a_prefix() -> None:
         '{"type":"failed", torn'
     )
     assert [(f.rank, f.kind, f.reason) for f in failures_in(text)] == [(1, "out_of_memory", "big")]
+
+
+def test_the_ranks_of_several_nodes_get_their_interface_and_hand_it_on() -> None:
+    settings = {"run.dataset": "digits", "replica.rank_starter": "mpirun", "replica.interface": "ib0"}
+    setup = RankSetup(load_config(overrides={**settings, "training.framework": "torch"}), 2, hosts=("a", "b"))
+    variables = setup.network()
+    assert (variables["GLOO_SOCKET_IFNAME"], variables["NCCL_SOCKET_IFNAME"]) == ("ib0", "ib0")
+    words = setup.command("channel", variables)
+    assert words[words.index("btl_tcp_if_include") + 1] == "ib0"
+    assert {name for option, name in pairwise(words) if option == "-x"} >= variables.keys(), "mpirun hands on these"
+    on_one_node = RankSetup(setup.config, 2)
+    assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} & on_one_node.network().keys()
 
 
 def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path) -> None:
