@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aiperf.config.settings import load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.records.bodies import EpochCompleted
@@ -22,6 +23,7 @@ from referee.audit.findings import AuditResult
 from referee.audit.procedure import AuditOrder, audit
 from referee.audit.recorded import Recorded
 from replica.agent.trial.requests import TrialTraining, train_request
+from tests.support.driver import FakeDriver
 from tests.support.hand_made import HandMadeRun, aiperf
 
 ORDER = AuditOrder(nonce="word")
@@ -147,6 +149,19 @@ def test_a_trial_that_resumes_is_checked_by_the_one_that_began(tmp_path: Path) -
     assert isinstance(recorded.facts(2, 1), EpochFacts)
     with pytest.raises(KeyError):
         recorded.facts(1, 3)
+
+
+def test_several_ranks_need_horovod_for_tensorflow_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    FakeDriver.remove(monkeypatch.setattr)
+
+    def ranks(framework: str) -> int:
+        config = load_config(overrides={"run.dataset": "digits", "training.framework": framework})
+        return repetitions.ranks_here(config, 2).ranks
+
+    assert (ranks("torch"), ranks("jax")) == (2, 2)
+    with pytest.raises(TrialFailedError, match="Horovod is not installed here"):
+        ranks("tensorflow")
 
 
 def test_a_run_without_an_epoch_has_nothing_to_draw(tmp_path: Path) -> None:
