@@ -62,6 +62,10 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     """
     weights: Name | None = None
     """SHA-256 of the weights at the end of the epoch (`aiperf.run_directory.step_evidence`)."""
+    state: Name | None = None
+    """SHA-256 of the whole state that was kept after the epoch, from which it can be resumed."""
+    resumed: Name | None = None
+    """SHA-256 of the state that the training was resumed from, in the first epoch after that."""
 
     @property
     def accuracy(self) -> float | None:

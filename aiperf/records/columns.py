@@ -38,8 +38,8 @@ Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
 _LOSSES = ("loss", "validation_loss", "learning_rate")
-_FURTHER = attrgetter("measured_quality", "measures", "training_measures")
-_NOTHING = (None, None, None)
+_FURTHER = attrgetter("measured_quality", "measures", "training_measures", "state", "resumed")
+_NOTHING = (None,) * 5
 
 
 def places_of(marks: Marks) -> list[int]:
@@ -70,8 +70,8 @@ class Epochs:
     """Completed epochs, a row each.
 
     `losses`: loss, validation loss, learning rate. `hashes`: of the rows of its steps and of its
-    weights, empty if there are none. `further`: a quality that is not an accuracy and the measures
-    of a scientific workload, or None.
+    weights, empty if there are none. `further`: a quality that is not an accuracy, the measures
+    of a scientific workload, and the hashes of states, or None.
     """
 
     whole: Numbers = field(default_factory=lambda: rows_of(9))
@@ -95,12 +95,12 @@ class Epochs:
         trial, epoch, trained, evaluated, correct = self.whole[row, TRIAL:].tolist()
         loss, validation_loss, learning_rate = self.losses[row].tolist()
         evidence, weights = (text_of(value) or None for value in self.hashes[row].tolist())
-        quality, measures, training_measures = self.further[row] or _NOTHING
+        quality, measures, training_measures, state, resumed = self.further[row] or _NOTHING
         return EpochCompleted(
             trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated,
             correct=None if correct == UNCLASSIFIED else correct, loss=loss, validation_loss=validation_loss,
             learning_rate=learning_rate, measured_quality=quality, evidence=evidence, measures=measures,
-            training_measures=training_measures, weights=weights,
+            training_measures=training_measures, weights=weights, state=state, resumed=resumed,
         )  # fmt: skip
 
     def stamped(self, row: int) -> Stamped[EpochCompleted]:

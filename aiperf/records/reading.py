@@ -1,8 +1,9 @@
-"""The state of a run from its whole history list, for callers that look once."""
+"""Parts of a run from its history list, for callers that look once."""
 
 from __future__ import annotations
 
-from aiperf.records.files import HistoryReader
+from aiperf.records.bodies import EpochCompleted
+from aiperf.records.files import HistoryReader, decode_lines, read_from
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.paths import RunPaths
 
@@ -13,3 +14,23 @@ def read_ledger(paths: RunPaths) -> Ledger:
     for batch in HistoryReader(paths).read_files():
         ledger.add(batch.records)
     return ledger
+
+
+def states_of(paths: RunPaths, trial: int, replica: int) -> tuple[str, ...]:
+    """The hashes of the states that were kept after epochs of a trial of a replica, by its records.
+
+    Raises OSError.
+    """
+    found: list[str] = []
+    for file in paths.history_files(f"replica-{replica:04d}"):
+        lines = enumerate(read_from(file).split(b"\n")[:-1], start=1)
+        batch = decode_lines(file.name, [(number, line) for number, line in lines if _STATE in line])
+        bodies = (record.body for record in batch.records)
+        found += [
+            body.state for body in bodies if isinstance(body, EpochCompleted) and body.trial == trial and body.state
+        ]
+    return tuple(found)
+
+
+_STATE = b'"state":"'
+"""In the line of each epoch after which a state was kept: of a long file few lines are decoded."""

@@ -9,7 +9,7 @@ of its rows.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,16 @@ def hash_weights(weights: Iterable[NDArray[Any]]) -> str:
         values = values.astype(values.dtype.newbyteorder("<"), copy=False)
         digest.update(f"{values.shape} {values.dtype.name}\n".encode())
         digest.update(values.data)
+    return digest.hexdigest()
+
+
+def hash_state(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of the state of a training: of each array's name, shape and bytes, by name."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        # The types that NumPy does not know, such as bfloat16, are bytes to it once they are read.
+        digest.update(f"{name} {array.shape} {array.itemsize}\n".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -246,6 +246,8 @@ class Begin(Message, tag="begin", frozen=True, kw_only=True):
 
     A state after a later epoch is not used: its training ran, but its record was cut off.
     """
+    states: tuple[str, ...] = ()
+    """The hashes of the states of these epochs by their records: no other state is restored."""
     checkpoint_interval_s: float = 0.0
     evidence_path: str | None = None
     """File for the losses and gradient norms of the steps; None: they are not written."""

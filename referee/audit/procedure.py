@@ -50,9 +50,10 @@ def audit(
     data, head = read_run(paths), final_head(paths)
     recorded = Recorded(paths, data)
     drawn, deciding = draw(recorded.claims(), head, order.nonce, order.draws), recorded.deciding()
-    if deciding is not None and deciding not in drawn:
-        # In addition to the draws: the regulated score stands on this one epoch.
-        drawn.append(deciding)
+    # In addition to the draws: the regulated score stands on this one epoch, and what a training
+    # was resumed from was a file that could be exchanged.
+    always = [*([deciding] if deciding is not None else []), *recorded.resumed()]
+    drawn += [claim for claim in always if claim not in drawn]
     problems = tuple(_problems(data, drawn))
     findings: list[Finding] = []
     # A simulated training has no steps to repeat.

@@ -65,6 +65,13 @@ class Recorded:
         chosen = next((place for place in best if self.weights_of(*place) is not None), best[0] if best else None)
         return next((claim for claim in self.claims() if (claim.trial, claim.epoch) == chosen), None)
 
+    def resumed(self) -> list[Claim]:
+        """The first epoch of each training that was resumed after an earlier one."""
+        first: dict[int, int] = {}
+        for trial, body in self._epochs():
+            first[trial] = min(body.epoch, first.get(trial, body.epoch))
+        return [claim for claim in self.claims() if claim.epoch > 1 and first[claim.trial] == claim.epoch]
+
     def _epochs(self) -> Iterator[tuple[int, EpochFacts]]:
         """Every completed epoch that counts, with its trial."""
         for trial in self._data.work.trials:

@@ -57,6 +57,10 @@ class Start(Protocol):
         """The trial whose architecture is tuned."""
 
     @property
+    def resumes(self) -> int | None:
+        """The interrupted trial that it resumes."""
+
+    @property
     def hyperparameters(self) -> dict[str, int | float | str]:
         """The hyperparameters of the training."""
 

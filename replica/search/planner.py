@@ -21,6 +21,7 @@ from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import remove, write_atomically
 from aiperf.records.cursor import Cursor
+from aiperf.records.reading import states_of
 from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import is_there
@@ -302,6 +303,16 @@ class Planner:
             return {}
         self._knowledge.read()
         return self._knowledge.qualities(job.resumes)
+
+    def earlier_states(self, job: Job) -> tuple[str, ...]:
+        """The hashes of the states in the records of the trials that a job resumes."""
+        found: list[str] = []
+        trial = job.resumes
+        while trial is not None and (started := self._knowledge.started(trial)) is not None:
+            found += states_of(self._paths, trial, started.replica)
+            # Ids grow; records that contradict this must not lead around in a circle.
+            trial = started.resumes if started.resumes is not None and started.resumes < trial else None
+        return tuple(found)
 
     def weights_for(self, proposal: Proposal) -> KeptWeights | None:
         """Kept weights of the proposal's parent, if children inherit and there are any."""

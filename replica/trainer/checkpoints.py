@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from aiperf.clock import Clock
 from aiperf.files import move, write_file
 from aiperf.run_directory.paths import earlier_checkpoint
+from aiperf.run_directory.step_evidence import hash_state
 from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import Begin
 from replica.trainer.collectives.contract import Collective
@@ -38,6 +39,14 @@ class Checkpoint:
         return max(range(1, len(self.qualities) + 1), key=lambda epoch: (self.qualities[epoch - 1], epoch))
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A state that was taken, to be written, and its hash for the record of its epoch."""
+
+    arrays: dict[str, NDArray[Any]]
+    hash: str
+
+
 class HasState(Protocol):
     """The part of `CompiledSteps` that a checkpoint needs."""
 
@@ -51,6 +60,9 @@ class HasState(Protocol):
 class Checkpoints:
     """The checkpoints of a training: rank 0 writes and reads them for all ranks.
 
+    Only a state whose hash is in the record of its epoch is restored (`Begin.states`): a file in
+    its place is of another training, or not of any.
+
     It writes in the background, one at a time. The checkpoint before stays: a trainer that is
     stopped may have written the state after an epoch whose record was cut off, and a training that
     resumed from there would lack that epoch. A checkpoint that cannot be written or read costs a
@@ -59,7 +71,9 @@ class Checkpoints:
 
     def __init__(self, begin: Begin, steps: HasState, collective: Collective, clock: Clock) -> None:
         self._path = Path(begin.checkpoint_path) if begin.checkpoint_path else None
-        self._restore = begin.restore
+        self._restorable = frozenset(begin.states)
+        self.resumed: str | None = None
+        """The hash of the state that rank 0 has restored."""
         self._interval_s = begin.checkpoint_interval_s
         self._steps = steps
         self._collective = collective
@@ -74,15 +88,19 @@ class Checkpoints:
             return False
         return self._collective.rank == 0 and self._clock.monotonic_s() - self._written_s >= self._interval_s
 
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Take the state now and write it in the background."""
+    def take(self, checkpoint: Checkpoint) -> Taken:
+        """Take the state as it is now."""
         # Copied now, in the training's own thread: the next step overwrites the variables.
         arrays = {f"variable-{n:05d}": value for n, value in enumerate(self._steps.state())}
         arrays["accuracies"] = np.array(checkpoint.qualities, np.float64)
         for number, array in enumerate(checkpoint.best_weights or ()):
             arrays[f"best-{number:05d}"] = array
+        return Taken(arrays, hash_state(arrays))
+
+    def write(self, taken: Taken) -> None:
+        """Write a state in the background."""
         self._written_s = self._clock.monotonic_s()
-        self._writing = self._writer.submit(self._save, arrays)
+        self._writing = self._writer.submit(self._save, taken.arrays)
 
     def _save(self, arrays: dict[str, Any]) -> None:
         assert self._path is not None
@@ -105,9 +123,9 @@ class Checkpoints:
     def restore(self) -> Checkpoint | None:
         """Set rank 0's state to the kept one, if there is one; every rank gets the qualities.
 
-        States after more epochs than `Begin.restore` are ignored.
+        States that are not in the records of their training are ignored.
         """
-        restored = self._load() if self._collective.rank == 0 and self._restore else None
+        restored = self._load() if self._collective.rank == 0 and self._restorable else None
         sent = np.array(restored.qualities if restored else [], np.float64).tobytes()
         qualities = np.frombuffer(self._collective.broadcast(sent), np.float64).tolist()
         return Checkpoint(qualities, restored.best_weights if restored else None) if qualities else None
@@ -120,14 +138,14 @@ class Checkpoints:
     def _load_from(self, file: Path) -> Checkpoint | None:
         try:
             with np.load(file, allow_pickle=False) as archive:
-                if len(archive["accuracies"]) > self._restore:
-                    log.warning("checkpoint %s is ahead of the records of its training", file)
-                    return None
-                names = sorted(archive.files)
-                state = [archive[name] for name in names if name.startswith("variable-")]
-                best = [archive[name] for name in names if name.startswith("best-")]
-                qualities = [float(value) for value in archive["accuracies"]]
-            self._steps.restore(state)
+                arrays = {name: archive[name] for name in sorted(archive.files)}
+            if (found := hash_state(arrays)) not in self._restorable:
+                log.warning("checkpoint %s is not a state in the records of its training", file)
+                return None
+            best = [array for name, array in arrays.items() if name.startswith("best-")]
+            qualities = [float(value) for value in arrays["accuracies"]]
+            self._steps.restore([array for name, array in arrays.items() if name.startswith("variable-")])
+            self.resumed = found
         except Exception as error:  # of any kind: NumPy and zipfile raise what they come across
             log.warning("checkpoint %s cannot be used: %s", file, reason_of(error))
             return None

@@ -26,7 +26,7 @@ from aiperf.rules.rounds import out_of_patience
 from aiperf.run_directory.step_evidence import append_rows, hash_rows, hash_weights, rows_of
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
-from replica.trainer.checkpoints import Checkpoint, Checkpoints
+from replica.trainer.checkpoints import Checkpoint, Checkpoints, Taken
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.contract import Batches, DataSource, RankShare
 from replica.trainer.framework import CompiledSteps
@@ -221,6 +221,7 @@ class Training:
         self, qualities: list[float], checkpoints: Checkpoints, report: Reporter, kept: BestWeights | None
     ) -> bool:
         """Train the epochs after those with these qualities; True if they end early."""
+        resumed = checkpoints.resumed
         for epoch in range(len(qualities) + 1, self._request.epochs + 1):
             facts, weights = self._epoch(epoch, report, kept)
             qualities.append(facts.quality or 0.0)
@@ -229,12 +230,17 @@ class Training:
             # Of equal qualities the latest epoch's weights: they have trained longer.
             if kept is not None and qualities[-1] == max(qualities):
                 kept.keep(epoch, weights)
-            self._report(facts, report)
+            taken: Taken | None = None
+            if not early and epoch < self._request.epochs and checkpoints.due():
+                report.phase("checkpoint")
+                # Before the report: the epoch's record has the hash of the state.
+                taken = checkpoints.take(Checkpoint(qualities, kept.values if kept else None))
+            self._report(replace(facts, state=taken.hash if taken else None, resumed=resumed), report)
+            resumed = None
             if early:
                 return True
-            if epoch < self._request.epochs and checkpoints.due():
-                report.phase("checkpoint")
-                checkpoints.write(Checkpoint(qualities, kept.values if kept else None))
+            if taken is not None:
+                checkpoints.write(taken)
         return False
 
     def _settle(self, epoch: int, early: bool, report: Reporter) -> None:

@@ -15,7 +15,8 @@ The rows of the table are classes of forgery (docs/trust.md):
 11. One run ranked more than once: test_results.
 12. Images of another data set: `files`.
 13. Synthetic images passed off as the data set: `files`.
-14. A planted checkpoint or candidate is not used: tests/unit/replica/trainer/test_orders.py,
+14. A planted checkpoint or candidate is not used: test_resumptions,
+    tests/unit/replica/trainer/test_checkpoints.py, tests/unit/replica/trainer/test_orders.py,
     tests/contract/trainer/test_trainers.py and tests/unit/replica/search/test_candidates.py.
 15. A clock that is slow or was set back: test_results; a slow one needs the audit.
 16. A patched trainer: tests/integration/verbs/test_audit.py; invented trainings:

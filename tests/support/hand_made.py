@@ -222,10 +222,10 @@ class HandMadeRun(_Primary):
         self.replicas[replica].append(self.start_of(trial, **facts))
         return self
 
-    def epoch(self, trial: int, epoch: int, correct: int = 300, replica: int = 0) -> Self:
+    def epoch(self, trial: int, epoch: int, correct: int = 300, replica: int = 0, **facts: Any) -> Self:
         return self.completed(replica, EpochCompleted(
             trial=trial, epoch=epoch, images_trained=1437, images_evaluated=360, correct=correct,
-            loss=1.0, validation_loss=1.0, learning_rate=self.learning_rate(epoch),
+            loss=1.0, validation_loss=1.0, learning_rate=self.learning_rate(epoch), **facts,
         ))  # fmt: skip
 
     def completed(self, replica: int, body: EpochCompleted) -> Self:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aiperf.errors import RunDirectoryError
 from aiperf.records.bodies import EpochCompleted, TrialStarted
-from aiperf.records.columns import EPOCH, Epochs, TrialEpochs, text_of
+from aiperf.records.columns import EPOCH, Epochs, TrialEpochs, places_of, text_of
 from aiperf.records.damage import Damage
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
@@ -104,6 +104,31 @@ def _named(place: Placed[EpochCompleted]) -> str:
     return f"epoch {place.body.epoch} of trial {place.body.trial}"
 
 
+def check_states(view: RunView) -> Iterator[Damage]:
+    """Trainings that were resumed from another state than the one after the epoch before."""
+    traces: list[TrialTrace[Any]] = [*view.trials.values(), *view.models.values()]
+    for trace in traces:
+        for row in places_of(trace.completed.further != None):  # noqa: E711  # of every element
+            place = placed_epoch(trace.started.file, trace.completed, row)
+            if (resumed := place.body.resumed) is None:
+                continue
+            kept = _states_after(place.body.epoch - 1, trace.started.body.resumes, view.ledger) if row == 0 else set()
+            if resumed not in kept:
+                found = f"trial {trace.trial} was resumed from a state with the hash {resumed}"
+                yield place.damage("evidence", found, f"{', '.join(sorted(kept)) or 'none'}, as recorded before")
+
+
+def _states_after(epoch: int, trial: int | None, ledger: Ledger) -> set[str]:
+    """The states that were kept after an epoch of the trials that one resumes."""
+    found: set[str] = set()
+    while trial is not None and (entry := ledger.trials.get(trial)) is not None and entry.begun is not None:
+        if epoch in entry.epochs and (state := entry.epochs[epoch].body.state) is not None:
+            found.add(state)
+        # Ids grow; records that contradict this must not lead around in a circle.
+        trial = entry.begun.resumes if entry.begun.resumes is not None and entry.begun.resumes < trial else None
+    return found
+
+
 def check_rows(claims: Sequence[EpochRows], paths: RunPaths, ended: bool, workers: Workers) -> Iterator[Damage]:
     """Files that are missing, once the run has ended; rows that are not those of their epoch."""
     chunks = [claims[start : start + CHUNK] for start in range(0, len(claims), CHUNK)]
@@ -187,6 +212,8 @@ class Unevidenced(Sequence[str]):
 
 def _leaves_out(trial: TrialLedger) -> Iterator[str]:
     """Name, in words, the facts that a trial with epochs leaves out."""
+    if (first := min(trial.epochs)) > 1 and trial.epochs[first].body.resumed is None:
+        yield f"trial {trial.trial} does not name the state that it was resumed from"
     if trial.built is None:
         yield f"trial {trial.trial} does not say what it built"
     if trial.started is not None and trial.started.cursor is None:

@@ -15,7 +15,7 @@ from analysis.reading.integrity.architectures import check_claims, check_origins
 from analysis.reading.integrity.bounds import check_ends, check_predictions, check_training
 from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_moments
 from analysis.reading.integrity.digests import check_digests
-from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, rows_of
+from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, check_states, rows_of
 from analysis.reading.integrity.exchanges import check_exchanges
 from analysis.reading.integrity.facts import check_facts, check_hyperparameters
 from analysis.reading.integrity.files import check_cursors, check_fences, check_foreign, check_missing, check_versions
@@ -52,7 +52,7 @@ MODEL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...]
 """Checks of a scientific trial's records, against those of the primary."""
 
 RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
-    check_moments, check_arrivals, check_turns, check_unclosed, check_late, check_fences,
+    check_moments, check_arrivals, check_turns, check_unclosed, check_late, check_fences, check_states,
 )  # fmt: skip
 """Checks of a run whose files are all read."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiperf.errors import TrialFailedError
 from aiperf.network.operations import Operations
-from aiperf.records.bodies import WorkloadStarted
+from aiperf.records.bodies import EpochCompleted, WorkloadStarted
 from aiperf.records.lineage import epochs_of_training
 from aiperf.records.reading import read_ledger
 from aiperf.run_directory.architectures import ArchitectureStore
@@ -47,6 +47,7 @@ class WorkloadTrial:
         self._name = job.workload
         self._size = SCIENCE.load(job.workload).size(self._config.science.size)
         self.log = TrialLog(context, job)
+        self._states: tuple[str, ...] = ()
         self._early: bool | None = None
 
     async def run(self) -> None:
@@ -85,7 +86,9 @@ class WorkloadTrial:
 
     async def _train(self, trainer: Trainer, training: ScienceTraining) -> None:
         # In threads: storage that does not answer must not keep the event loop from its heartbeats.
-        self.log.resume(await asyncio.to_thread(self._earlier_qualities))
+        earlier = await asyncio.to_thread(self._earlier)
+        self._states = tuple(body.state for body in earlier.values() if body.state is not None)
+        self.log.resume({number: body.quality or 0.0 for number, body in earlier.items()})
         body = await asyncio.to_thread(self._start, training)
         self.log.start_workload(body, cost_of(self._size))
         silence_s = self._config.replica.trial_silence
@@ -129,12 +132,11 @@ class WorkloadTrial:
             resumes=self._job.resumes,
         )
 
-    def _earlier_qualities(self) -> dict[int, float]:
-        """The quality of each epoch of the trials that this one resumes."""
+    def _earlier(self) -> dict[int, EpochCompleted]:
+        """The epochs of the trials that this one resumes."""
         if self._job.resumes is None:
             return {}
-        epochs = epochs_of_training(read_ledger(self._context.paths), self._job.resumes)
-        return {number: body.quality or 0.0 for number, body in epochs.items()}
+        return epochs_of_training(read_ledger(self._context.paths), self._job.resumes)
 
     @property
     def _checkpoint_name(self) -> str:
@@ -147,6 +149,7 @@ class WorkloadTrial:
             trial=self._job.trial,
             checkpoint_path=str(checkpoint),
             restore=self.log.earlier_epochs,
+            states=self._states,
             checkpoint_interval_s=self._config.training.checkpoint_interval,
             evidence_path=str(evidence),
         )

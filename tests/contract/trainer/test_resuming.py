@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,14 @@ def test_other_ranks_resume_with_the_rates_of_an_undisturbed_training(
         request = ranks_request(tmp_path, epochs=last, max_epochs=7, batch_size=128, learning_rate=0.1)
         seen = epochs_of(asyncio.run(train(config_with(starter, framework), size, request, tmp_path, begin=begin)))
         found |= {facts.epoch: facts.learning_rate for facts in seen}
-        begin = replace(begin, restore=len(seen))
+        begin = replace(begin, restore=len(seen), states=states_of(seen))
     assert seen[0].epoch in (2, 3), "it was resumed"
     assert [found[epoch] for epoch in range(1, 7)] == [float(np.float32(0.1 * (1 - e / 7))) for e in range(6)]
+
+
+def states_of(epochs: Iterable[EpochFacts]) -> tuple[str, ...]:
+    """The hashes of the states that were kept after epochs."""
+    return tuple(facts.state for facts in epochs if facts.state is not None)
 
 
 def keras_weights(file: Path) -> list[Any]:
@@ -81,9 +87,10 @@ def test_the_real_trainer_resumes_after_its_last_epoch(tmp_path: Path) -> None:
     assert {1, 2} <= set(read_rows(rows[0]))
     assert epoch_of(kept) in {epoch.epoch for epoch in first}, "a killed training leaves its best weights"
 
-    again = replace(begin, restore=len(first), evidence_path=str(rows[1]))
+    again = replace(begin, restore=len(first), states=states_of(first), evidence_path=str(rows[1]))
     resumed = epochs_of(asyncio.run(collect(config, request, log, again)))
     assert resumed[0].epoch in (2, 3, 4), "at least one epoch was kept"
+    assert [facts.resumed for facts in resumed] == [first[resumed[0].epoch - 2].state, *[None] * (len(resumed) - 1)]
     assert resumed[-1].epoch == 4
     for found in resumed:
         expected = wanted[found.epoch - 1]

@@ -324,7 +324,8 @@ def test_the_real_trainer_ends_at_a_loss_that_is_not_a_number(make_request: Make
 def test_a_damaged_checkpoint_is_not_used(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     (tmp_path / "checkpoint.npz").write_bytes(b"PK not an archive")
-    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), restore=1, checkpoint_interval_s=1e9)
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), restore=1, states=("0" * 64,),
+                  checkpoint_interval_s=1e9)  # fmt: skip
     messages = asyncio.run(collect(config, make_request(epochs=1), tmp_path / "log", begin))
     assert [epoch.epoch for epoch in epochs_of(messages)] == [1]
     assert "cannot be used" in (tmp_path / "log").read_text()

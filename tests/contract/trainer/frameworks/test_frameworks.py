@@ -198,10 +198,11 @@ def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repea
 def test_a_training_resumes_after_its_checkpoint(trains_on: str, whole_request: TrainRequest, tmp_path: Path) -> None:
     # With the usual learning rate this network diverges, and rounding grows with it.
     request, checkpoint = replace(whole_request, learning_rate=1e-3), str(tmp_path / "checkpoint.npz")
-    _, wanted = run(trains_on, request, Begin(trial=1, checkpoint_path=checkpoint)).epochs
-    begin = Begin(trial=1, checkpoint_path=checkpoint, restore=1, checkpoint_interval_s=1e9)
+    first, wanted = run(trains_on, request, Begin(trial=1, checkpoint_path=checkpoint)).epochs
+    assert first.state is not None
+    begin = Begin(trial=1, checkpoint_path=checkpoint, restore=1, states=(first.state,), checkpoint_interval_s=1e9)
     (resumed,) = run(trains_on, request, begin).epochs
-    assert (resumed.epoch, resumed.learning_rate) == (2, wanted.learning_rate)
+    assert (resumed.epoch, resumed.learning_rate, resumed.resumed) == (2, wanted.learning_rate, first.state)
     assert resumed.loss == pytest.approx(wanted.loss, rel=1e-3)
 
 

@@ -68,7 +68,7 @@ def hybrid(groups: int, **changes: Any) -> HybridTraining:
 ADAM = hybrid(2, optimiser="adam", momentum=0.8, warm_up=8)
 
 
-def train(ranks_: RankSetup, folder: Path, checkpoint: Path, restore: int = 0, **changes: Any) -> Seen:
+def train(ranks_: RankSetup, folder: Path, checkpoint: Path, states: tuple[str, ...] = (), **changes: Any) -> Seen:
     async def training() -> Seen:
         seen = Seen()
         trainer = await TrainerProcess.start(ranks_, request_for(folder, **changes), folder / "log")
@@ -76,7 +76,7 @@ def train(ranks_: RankSetup, folder: Path, checkpoint: Path, restore: int = 0, *
             await trainer.until_ready(120)
             assert trainer.built is not None
             assert trainer.built.devices == ("cpu",) * ranks_.ranks, "those of all groups"
-            await trainer.begin(Begin(trial=1, checkpoint_path=str(checkpoint), restore=restore))
+            await trainer.begin(Begin(trial=1, checkpoint_path=str(checkpoint), restore=len(states), states=states))
             async for message in trainer.messages(120):
                 seen.take(message)
             return seen
@@ -128,7 +128,9 @@ def test_two_groups_train_every_image_once_and_resume(tmp_path: Path) -> None:
     assert max(accuracies) > 0.8
     with np.load(kept) as archive:
         done = len(archive["accuracies"])
-    again = train(setup(2), tmp_path, kept, restore=done, **changes)
+    states = tuple(epoch.state for epoch in seen.epochs if epoch.state is not None)
+    again = train(setup(2), tmp_path, kept, states, **changes)
+    assert again.epochs[0].resumed == seen.epochs[done - 1].state
     check_sums(again)
     assert [epoch.epoch for epoch in again.epochs] == list(range(done + 1, 7))
     assert again.epochs[0].learning_rate == pytest.approx(0.005 * (1 - done / 6), rel=1e-6)
