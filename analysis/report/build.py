@@ -20,6 +20,7 @@ from aiperf.run_directory.measured import MicroRow
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import MANY_TRIALS, do_both
+from analysis.report.convergence import convergence_notices
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
 from analysis.report.estimates import PhysicsPart
@@ -111,7 +112,7 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
         roofline=roofline,
         hybrid=hybrid_part(data),
         **verdict,
-        **_surroundings(data),
+        **_surroundings(data, trials),
         **(rates if scored else {}),
         **(_science(data, trials, roofline) if data.is_science
            else _automl(data, trials, score, error, told.phases)),
@@ -205,7 +206,7 @@ def _verdict(
     }
 
 
-def _surroundings(data: RunData) -> dict[str, Any]:
+def _surroundings(data: RunData, trials: tuple[TrialPart, ...]) -> dict[str, Any]:
     """Name, times, nodes, configuration and versions of the run, and the damage of its files."""
     return {
         "name": data.manifest.config.run.name,
@@ -223,7 +224,7 @@ def _surroundings(data: RunData) -> dict[str, Any]:
         ),
         "versions": _versions(data),
         "damages": data.damage_texts,
-        "notices": data.notices,
+        "notices": (*data.notices, *convergence_notices(data, trials)),
         "unfinished_lines": data.unfinished_lines,
     }
 

@@ -350,7 +350,9 @@ class Report(Part):
     damages: tuple[str, ...]
     """Records and architectures that are damaged or missing; any makes the run FAILED."""
     notices: tuple[str, ...] = ()
-    """Facts for readers that are not damage, such as work of a superseded primary."""
+    """Facts for readers that are not damage, such as work of a superseded primary, or trainings
+    that converged faster than the reference.
+    """
     unfinished_lines: tuple[str, ...]
     """History files whose last line is incomplete, since their writer died; it never counts."""
 
