@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.host import this_host
 from aiperf.registry import Registry
 from primary.allocations.contract import Allocation, FindAllocation
 
@@ -26,19 +27,43 @@ ALLOCATIONS: Registry[FindAllocation] = Registry(
 def find_allocation(environment: Mapping[str, str]) -> Allocation | None:
     """The allocation that this process was started in; None outside.
 
-    Variables that an outer job has left behind describe none: the next scheduler is asked. Raises
-    EnvironmentNotReadyError, the first one, if none of those with variables describes its job.
+    Variables that another job has left behind describe none, or one without this host: they are
+    passed over. Raises EnvironmentNotReadyError, the first one, if none of those with variables
+    describes its job.
     """
-    stale: EnvironmentNotReadyError | None = None
+    found, problems = _described(environment)
+    if not found and problems:
+        raise problems[0]
+    return next(iter([each for each in found if _is_here(each)] or found), None)
+
+
+def passed_over(environment: Mapping[str, str]) -> list[str]:
+    """Jobs whose variables have no effect, with the reason, if another job counts."""
+    found, problems = _described(environment)
+    chosen = find_allocation(environment) if found else None
+    others = [f"{each.title}, which does not have this host" for each in found
+              if each != chosen and not _is_here(each)]  # fmt: skip
+    return [*others, *(str(problem).partition(". ")[0] for problem in problems)] if found else []
+
+
+def _described(environment: Mapping[str, str]) -> tuple[list[Allocation], list[EnvironmentNotReadyError]]:
+    """The jobs that the variables describe, and why others cannot be read."""
+    found, problems = list[Allocation](), list[EnvironmentNotReadyError]()
     for name in ALLOCATIONS:
         try:
             if (allocation := ALLOCATIONS.load(name)(environment)) is not None:
-                return allocation
+                found.append(allocation)
         except EnvironmentNotReadyError as error:
-            stale = stale or error
-    if stale is not None:
-        raise stale
-    return None
+            problems.append(error)
+    return found, problems
+
+
+def _is_here(allocation: Allocation) -> bool:
+    return _short(this_host().name()) in map(_short, allocation.hosts)
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0].lower()
 
 
 def allocation_of(config: RunConfig, environment: Mapping[str, str]) -> Allocation | None:
@@ -67,4 +92,4 @@ def allocation_of(config: RunConfig, environment: Mapping[str, str]) -> Allocati
     return allocation
 
 
-__all__ = ["ALLOCATIONS", "Allocation", "FindAllocation", "allocation_of", "find_allocation"]
+__all__ = ["ALLOCATIONS", "Allocation", "FindAllocation", "allocation_of", "find_allocation", "passed_over"]

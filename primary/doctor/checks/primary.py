@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from urllib.request import getproxies_environment, proxy_bypass
 
 from primary import preflight
+from primary.allocations import passed_over
 from primary.allocations.time_left import early_end
 from primary.doctor.findings import Finding
 from primary.doctor.node_answers import Evidence
@@ -38,4 +40,6 @@ def check_primary(evidence: Evidence) -> list[Finding]:
     well = f"launcher {config.run.launcher}{client}, manager {config.run.manager}, run directory {evidence.output}"
     if config.run.manager == "nni" and getproxies_environment() and not proxy_bypass("localhost"):
         well += "; NNI, which is on this machine, is asked without the proxy of the environment"
+    if jobs := passed_over(os.environ):
+        well += f"; variables of other jobs are passed over: {'; '.join(jobs)}"
     return found or [Finding("primary", "ok", well)]

@@ -26,7 +26,8 @@ def test_numbers_are_those_of_a_rank_starter(environment: dict[str, str], found:
 @pytest.mark.parametrize("name", [
     "PMI_RANK", "PMI_FD", "PMIX_RANK", "PMIX_NAMESPACE", "PMIX_SERVER_URI41", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess",
     "OMPI_MCA_orte_hnp_uri", "SLURM_PROCID", "SLURM_LOCALID", "FLUX_TASK_RANK", "PALS_RANKID", "JSM_NAMESPACE_RANK",
-    "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "HOROVOD_RANK",
+    "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK",
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "HOROVOD_RANK",
     "TORCHELASTIC_RUN_ID",
 ])  # fmt: skip
 def test_numbers_of_other_jobs_are_not_handed_down(name: str) -> None:
