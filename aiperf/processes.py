@@ -98,8 +98,9 @@ async def open_input() -> asyncio.StreamReader:
 
     Raises EnvironmentNotReadyError if nothing can come by it.
     """
-    mode = os.fstat(sys.stdin.fileno()).st_mode
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(sys.stdin.fileno())):
+    # Python has no standard input if it was closed: another file may have its number by now.
+    mode = 0 if sys.stdin is None else os.fstat(sys.stdin.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or (mode and os.isatty(sys.stdin.fileno()))):
         raise EnvironmentNotReadyError(
             ["standard input is no pipe, by which the primary is heard: run a container with -i (docker run -i)"]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -60,13 +61,16 @@ def test_the_end_does_not_wait_for_a_process_that_keeps_the_pipes_open(tmp_path:
     assert asyncio.run(scenario()) == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("given", ["</dev/null", "<&-", "<words"])
 @pytest.mark.parametrize("module", ["replica", "replica.agent.examine"])
-def test_a_program_without_a_pipe_to_the_primary_ends_at_once(module: str, tmp_path: Path) -> None:
+def test_a_program_without_a_pipe_to_the_primary_ends_at_once(module: str, given: str, tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"training.trainer": "simulated"})
     words = ("--run", str(run.paths.root)) if module == "replica" else ()
+    (tmp_path / "words").touch()
+    command = shlex.join(python_module(module, *words, "--replica", "0"))
     done = subprocess.run(
-        python_module(module, *words, "--replica", "0"), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=False,
+        ["sh", "-c", f"exec {command} {given.replace('words', shlex.quote(str(tmp_path / 'words')))}"],
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == EXIT_ENVIRONMENT
     assert "run a container with -i" in done.stdout + done.stderr
