@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from aiperf.__main__ import main
-from aiperf.rules.convergence import Point, Reference
+from aiperf.config.toml_text import parse_toml
+from aiperf.errors import UsageError
+from aiperf.rules.convergence import Point, Reference, points_of
 from analysis.reading.run_data import read_run
 from analysis.report import convergence
 from analysis.report.build import build_report
 from analysis.report.model import Report
+from benchmarks.trainings.convergence import AT_EPOCHS, text_of, trainings_of
 from tests.support.hand_made import HandMadeRun
 
 POINTS = ((1, 0.8, 0.7), (2, 0.5, 0.4), (4, 0.3, 0.2))
@@ -61,6 +64,32 @@ def test_inherited_work_counts(tmp_path: Path) -> None:
 
 def test_a_simulated_run_is_not_compared(tmp_path: Path) -> None:
     assert notices(trained(run_of(tmp_path, "simulated"), 1, 1, 340, 340)) == ()
+
+
+def test_an_entry_made_of_runs_holds_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = HandMadeRun(tmp_path / "run", {"training.trainer": "keras", "training.max_epochs": 8}).release(600, 3)
+    for replica in range(3):
+        run.at(1).start_trial(replica + 1, replica).built(replica + 1, replica)
+    for epoch, every in ((1, (100, 90, 120)), (2, (210, 250, 240))):
+        for replica, correct in enumerate(every):
+            run.at(20 * epoch).epoch(replica + 1, epoch, correct, replica)
+    for replica in range(3):
+        run.end_trial(replica + 1, replica)
+    run.end(600)
+    name, trainings = trainings_of(run.paths.root)
+    text = text_of(name, "three", points_of(trainings, AT_EPOCHS))
+    made = Reference.model_validate(parse_toml(text)["digits"])
+    assert [(point.epochs, point.error) for point in made.points] == [(1.5, 0.6667), (2.5, 0.3056)]
+    monkeypatch.setattr(convergence, "references", lambda: {"digits": made})
+    assert build_report(read_run(run.paths)).notices == ()
+
+
+def test_an_entry_is_not_made_of_damaged_or_simulated_runs(tmp_path: Path) -> None:
+    simulated = trained(run_of(tmp_path / "simulated", "simulated"), 1, 1, 100).end(600)
+    damaged = trained(run_of(tmp_path / "damaged"), 1, 1, 361).end(600)
+    for run in (simulated, damaged):
+        with pytest.raises(UsageError, match="needs an undamaged run"):
+            trainings_of(run.paths.root)
 
 
 def test_check_shows_the_notice_and_its_verdict_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
