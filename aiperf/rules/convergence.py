@@ -23,10 +23,10 @@ from aiperf.config.toml_text import parse_toml
 
 Floats = NDArray[np.float64]
 
-DEVIATIONS = 3.0
+DEVIATIONS = 4.0
 """Width of a band in standard deviations of the logarithm of the error."""
 
-FEWEST = 3
+FEWEST = 5
 """Trainings that a point rests on."""
 
 

@@ -67,13 +67,13 @@ def test_a_simulated_run_is_not_compared(tmp_path: Path) -> None:
 
 
 def test_an_entry_made_of_runs_holds_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = HandMadeRun(tmp_path / "run", {"training.trainer": "keras", "training.max_epochs": 8}).release(600, 3)
-    for replica in range(3):
+    run = HandMadeRun(tmp_path / "run", {"training.trainer": "keras", "training.max_epochs": 8}).release(600, 5)
+    for replica in range(5):
         run.at(1).start_trial(replica + 1, replica).built(replica + 1, replica)
-    for epoch, every in ((1, (100, 90, 120)), (2, (210, 250, 240))):
+    for epoch, every in ((1, (100, 90, 120, 80, 90)), (2, (210, 250, 240, 200, 230))):
         for replica, correct in enumerate(every):
             run.at(20 * epoch).epoch(replica + 1, epoch, correct, replica)
-    for replica in range(3):
+    for replica in range(5):
         run.end_trial(replica + 1, replica)
     run.end(600)
     name, trainings = trainings_of(run.paths.root)

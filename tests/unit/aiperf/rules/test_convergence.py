@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aiperf.config.datasets import DATASETS
-from aiperf.rules.convergence import Point, Reference, points_of, references
+from aiperf.rules.convergence import DEVIATIONS, Point, Reference, points_of, references
 
 
 def test_more_work_allows_a_lower_error_in_every_reference() -> None:
@@ -32,15 +32,15 @@ def test_between_two_points_the_later_one_counts_and_beyond_the_last_none() -> N
 def test_a_point_is_the_lowest_error_by_then_and_its_band_is_that_of_the_images() -> None:
     trainings = [
         [(1.0, 90, 100), (2.5, 36, 100), (3.0, 49, 100)], [(1.5, 90, 100), (2.5, 36, 100), (3.5, 30, 100)],
-        [(1.0, 90, 100), (3.0, 36, 100)], [(1.2, 90, 100)],
+        *[[(1.0, 90, 100), (3.0, 36, 100)]] * 3, [(1.2, 90, 100)],
     ]  # fmt: skip
     points = points_of(trainings, [0.5, 2, 3, 9])
-    assert [point.epochs for point in points] == [2, 3], "none has an epoch by 0.5; only one goes beyond 3"
+    assert [point.epochs for point in points] == [2, 3], "none has an epoch by 0.5; one goes beyond 3"
     assert [point.error for point in points] == [0.9, 0.36]
-    assert points[1].least == pytest.approx(0.36 * exp(-3 / sqrt(36))), "all three have the same error: no spread"
+    assert points[1].least == pytest.approx(0.36 * exp(-DEVIATIONS / sqrt(36))), "all have the same error: no spread"
 
 
 def test_a_spread_of_trainings_makes_the_band_wider() -> None:
-    trainings = [[(1.0, wrong, 10_000)] for wrong in (4_000, 5_000, 6_000, 8_000)]
+    trainings = [[(1.0, wrong, 10_000)] for wrong in (4_000, 5_000, 6_000, 7_000, 8_000)]
     (point,) = points_of(trainings, [1])
-    assert 0 < point.least < 0.4 * exp(-3 / sqrt(4_000))
+    assert 0 < point.least < 0.4 * exp(-DEVIATIONS / sqrt(4_000))
