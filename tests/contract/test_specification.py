@@ -105,6 +105,13 @@ def test_a_command_that_does_not_answer_fails(program: str, monkeypatch: pytest.
     assert run.main([sys.executable, "-c", program]) == 1
 
 
+def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(run, "cases", lambda kit, folder: [(CASES[0], CASES[0]["request"])])
+    monkeypatch.setattr(run, "TIMEOUT_S", 0.2)
+    assert run.main([sys.executable, "-c", "import time; time.sleep(3600)"]) == 1
+    assert "no answer" in capsys.readouterr().out
+
+
 def test_the_runner_needs_nothing_of_this_project() -> None:
     for module in (run, by_specification):
         assert module.__file__ is not None
