@@ -1,4 +1,4 @@
-"""Processes as tests see them: one that ends during a look has ended, which is not an error."""
+"""Processes as tests see them: those that end meanwhile, or are of another user, are no error."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 def ask(question: Callable[[], T], otherwise: T) -> T:
-    """A process's answer, or `otherwise` if it is gone."""
+    """A process's answer, or `otherwise` if it is gone or may not be asked."""
     try:
         return question()
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
         return otherwise
 
 

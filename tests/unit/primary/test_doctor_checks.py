@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from dataclasses import replace as replace_evidence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from slurm.states import parse_nodes
 from tests.support.hand_made import free_port
 
 GIB = 2**30
-OUTPUT = Path("/nowhere/run")
+OUTPUT = Path(tempfile.gettempdir()) / "aiperf-nowhere" / "run"
 NODE: dict[str, str | int | float | None] = {
     "host": "gpu7", "aiperf": __version__, "cpu_count": 64, "cpu_model": "EPYC", "memory_bytes": 512 * GIB,
     "accelerators": 4,

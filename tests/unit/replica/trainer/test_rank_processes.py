@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -22,4 +23,5 @@ def test_ranks_that_train_give_way_to_ranks_that_warm_up() -> None:
         "print({os.getpriority(os.PRIO_PROCESS, int(t)) for t in os.listdir('/proc/self/task')})"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown.strip() == str({TRAINING_NICENESS})
+    own = os.getpriority(os.PRIO_PROCESS, 0)  # which only root may leave for a lower one
+    assert shown.strip() in (str({TRAINING_NICENESS}), str({max(own, TRAINING_NICENESS)}))
