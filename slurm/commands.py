@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from aiperf.config.sections.cluster import SlurmSection
 from aiperf.config.settings import RunConfig
 from aiperf.run_directory.primary_identity import PrimaryIdentity
+from slurm.hostlists import compact, expand
 from slurm.resources import NODE_FORMAT, Request, StepPart
 from slurm.times import time_limit
 
@@ -79,7 +80,10 @@ def job_of_its_own(config: RunConfig, request: Request, name: str, command: Sequ
 
 
 def job_options(config: RunConfig, request: Request) -> list[str]:
-    """The options of salloc and sbatch for a job's partition, time limit and resources."""
+    """The options of salloc and sbatch for a job's partition, time limit and resources.
+
+    Raises UsageError if the excluded nodes are not a host list.
+    """
     settings = config.slurm
     chosen = {
         "--partition": settings.partition,
@@ -87,6 +91,7 @@ def job_options(config: RunConfig, request: Request) -> list[str]:
         "--qos": settings.qos,
         "--constraint": settings.constraint,
         "--reservation": settings.reservation,
+        "--exclude": compact(expand(config.run.exclude or "")) or None,
         "--time": time_limit(config),
     }
     options = [f"{option}={value}" for option, value in chosen.items() if value is not None]

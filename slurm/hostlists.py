@@ -95,6 +95,12 @@ def compact(hosts: Iterable[str]) -> str:
     return ",".join(alone + [_bracket(*key, sorted(numbers)) for key, numbers in groups.items()])
 
 
+def without(hosts: Iterable[str], excluded: str | None) -> tuple[str, ...]:
+    """The hosts that a host list does not name. Raises UsageError as `expand`."""
+    names = frozenset(expand(excluded or ""))
+    return tuple(host for host in hosts if host not in names)
+
+
 def _bracket(head: str, width: int, tail: str, numbers: list[int]) -> str:
     if len(numbers) == 1:
         return f"{head}{numbers[0]:0{width}}{tail}"

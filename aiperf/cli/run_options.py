@@ -21,6 +21,7 @@ from aiperf.errors import ConfigError
 SHORTHANDS = {
     "replicas": ("run.replicas", "N", "number of replicas"),
     "launcher": ("run.launcher", "NAME", "where replicas run: local, slurm, scheduler, ssh or ray"),
+    "exclude": ("run.exclude", "FILE|LIST", "nodes that get no replica: a host list, or a file of names"),
     "address": ("ray.address", "ADDRESS", "the Ray cluster of --launcher ray: auto, or HOST:PORT"),
     "manager": ("run.manager", "NAME", "when replicas get jobs: native, or nni (needs the extra [nni])"),
     "duration": ("run.duration", "TIME", "wall time of the run: 90s, 5m, 1h30m, 12h"),
@@ -49,6 +50,7 @@ SUGGESTED = {
 
 NUMBERS = frozenset({"replicas", "seed", "instances"})
 LISTS = frozenset({"workload"})
+HOSTS = frozenset({"exclude"})
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +60,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     preset = parser.add_argument("--preset", metavar="|".join(PRESETS), help="start from a preset, not the defaults")
     suggest(preset, PRESETS)
     for name, (_, placeholder, meaning) in SHORTHANDS.items():
-        kind = _number if name in NUMBERS else _list if name in LISTS else str
+        kind = _number if name in NUMBERS else _list if name in LISTS else _hosts if name in HOSTS else str
         option = parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=placeholder, help=meaning)
         suggest(option, SUGGESTED.get(name, ()))
     parser.add_argument("--rehearsal", action="store_true",
@@ -77,6 +79,17 @@ def _number(text: str) -> int | str:
 
 def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
+
+
+def _hosts(text: str) -> str | None:
+    """A host list, or the names in the file of that name; None if the file names nobody."""
+    file = Path(text)
+    try:
+        if not file.is_file():
+            return text
+        return ",".join(file.read_text(encoding="utf-8-sig").split()) or None
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be read: {error}") from None
 
 
 def read_run_options(arguments: argparse.Namespace) -> RunConfig:

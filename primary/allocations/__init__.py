@@ -10,6 +10,7 @@ from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.host import this_host
 from aiperf.registry import Registry
 from primary.allocations.contract import Allocation, FindAllocation
+from slurm.hostlists import without
 
 ALLOCATIONS: Registry[FindAllocation] = Registry(
     "scheduler",
@@ -83,6 +84,7 @@ def allocation_of(config: RunConfig, environment: Mapping[str, str]) -> Allocati
             f"{setting}, and this is not inside an allocation of {', '.join(ALLOCATIONS)}; "
             f"{remedy}start the run in a job (to check: aiperf nodes list)"
         )
+    allocation = allocation.kept(without(allocation.hosts, config.run.exclude))
     needed = nodes_needed(config)
     if len(allocation.hosts) < needed:
         raise UsageError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +26,16 @@ class Allocation:
     def hosts(self) -> tuple[str, ...]:
         """The hosts in the scheduler's order, each once."""
         return tuple(dict.fromkeys(self.entries))
+
+    def kept(self, hosts: Sequence[str]) -> Allocation:
+        """The allocation with these of its hosts alone."""
+        numbers = [number for number, host in enumerate(self.hosts) if host in hosts]
+        return replace(
+            self,
+            entries=tuple(entry for entry in self.entries if entry in hosts),
+            cpus=tuple(self.cpus[number] for number in numbers) if self.cpus else (),
+            gpus=tuple(self.gpus[number] for number in numbers) if self.gpus else (),
+        )
 
     def share_of(self, host: str) -> tuple[int | None, int | None]:
         """CPUs and GPUs of the job on a host; hosts of one job may differ."""

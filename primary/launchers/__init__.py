@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
+from aiperf.errors import UsageError
 from aiperf.registry import Registry
 from aiperf.run_directory.primary_identity import PrimaryIdentity
 from primary.launchers.contract import Exit, Launcher, LeavesJobs, OpenLauncher, ReplicaProcess, ReplicaSpec
@@ -20,11 +21,17 @@ LAUNCHERS: Registry[OpenLauncher] = Registry(
 )
 
 
+ONE_POOL = frozenset({"local", "ray"})
+"""Launchers that do not choose nodes by name."""
+
+
 def make_launcher(config: RunConfig, clock: Clock) -> Launcher:
     """The launcher that a configuration names.
 
     Raises UsageError if it cannot work with the configuration.
     """
+    if config.run.exclude is not None and config.run.launcher in ONE_POOL:
+        raise UsageError(f"run.exclude: the launcher {config.run.launcher} is told no nodes, and so can leave none out")
     return LAUNCHERS.load(config.run.launcher)(config, clock)
 
 

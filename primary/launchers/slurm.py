@@ -27,6 +27,7 @@ from slurm.commands import (
     steps_of_mpirun,
     trial_step,
 )
+from slurm.hostlists import without
 from slurm.resources import (
     Request,
     StepPart,
@@ -59,7 +60,8 @@ class SlurmLauncher:
         self.per_node = config.replica.per_node
         self._allocation = os.environ.get("SLURM_JOB_ID")
         self._components = components(os.environ)
-        self._nodes = tuple(node for component in self._components for node in component.nodes)
+        nodes = (node for component in self._components for node in component.nodes)
+        self._nodes = without(nodes, config.run.exclude)
         self._part = self._part_of_node() if self._allocation else None
         self._request = None if self._allocation else _request(config)
 
@@ -71,8 +73,9 @@ class SlurmLauncher:
         jobs = [_ask_now("scontrol", "show", "job", "--details", component.job) for component in self._components]
         part = part_in_allocation(self._config, os.environ, "\n".join(jobs))
         if part is not None and in_a_step(os.environ) and self._nodes:
-            job = self._components[0]
-            if why := _why_not(trial_step(job.job, job.nodes[0], part)):
+            node = self._nodes[0]
+            job = next(each.job for each in self._components if node in each.nodes)
+            if why := _why_not(trial_step(job, node, part)):
                 step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
                 raise UsageError(
                     f"this is SLURM's step {step} (srun --pty?), beside which SLURM starts no replica with a part "

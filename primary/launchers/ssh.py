@@ -33,6 +33,7 @@ from primary.nodes.ssh_client import (
     in_posix_shell,
     ssh_command,
 )
+from slurm.hostlists import without
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +72,11 @@ class SshLauncher:
             raise UsageError(str(error)) from None
         log.info("ssh client: %s", client)
         allocation = allocation_of(config, os.environ)
-        self._hosts = allocation.hosts if allocation else config.ssh.hosts
+        self._hosts = allocation.hosts if allocation else without(config.ssh.hosts, config.run.exclude)
         if len(self._hosts) < needed:
             raise UsageError(
-                f"ssh.hosts names {len(config.ssh.hosts)} host(s); {config.run.replicas} replica(s) need {needed}"
+                f"ssh.hosts names {len(self._hosts)} host(s){' that are not excluded' if config.run.exclude else ''}; "
+                f"{config.run.replicas} replica(s) need {needed}"
             )
         wrong = [host for host in self._hosts if "@" in host or re.search(r"[^:]:\d+$", host)]
         if config.replica.nodes > 1 and wrong:

@@ -22,6 +22,9 @@ from primary.screening.text import lines_to_paste, print_outcome
 TIME_LIMIT_S = 900.0
 MOST_PERCENT = 90
 
+NAMES = "bad-nodes.txt"
+"""File of the names of bad nodes, for --exclude; empty if there are none."""
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
@@ -32,7 +35,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
                         help="below the median of its equals a device may be bad (default: %(default)g)")  # fmt: skip
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="floors that no device may be below")
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write floors from this screening")
-    parser.add_argument("--output", type=Path, metavar="DIR", help=f"folder for {FILE}")
+    parser.add_argument("--output", type=Path, metavar="DIR", help=f"folder for {FILE} and {NAMES}")
     parser.add_argument("--time-limit", type=_seconds, default=TIME_LIMIT_S, metavar="TIME",
                         help="longest wait for a node to start, and for each pass (default: 15m)")  # fmt: skip
     add_format(parser)
@@ -69,6 +72,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     outcome = screen(order, SystemClock(), lambda text: warn(f"aiperf: {text}"))
     if arguments.output is not None:
         write_output(arguments.output / FILE, write_outcome(outcome))
+        write_output(arguments.output / NAMES, "".join(f"{host}\n" for host in outcome.hosts))
     if arguments.write_baseline is not None:
         write_output(arguments.write_baseline, write_baseline(outcome))
     _print(outcome, arguments.format)

@@ -20,6 +20,7 @@ from aiperf.screening.outcome import Outcome, ScreenedNode, bad_values, remarks_
 from primary import preflight
 from primary.launchers import Launcher, make_launcher
 from primary.screening.visits import Screening, Visit, close_visits, measure_devices, open_visits
+from slurm.hostlists import without
 
 PASSES = 3
 """Most passes: a bad value counts if it is bad in all of them."""
@@ -103,8 +104,10 @@ def _name(visit: Visit, name: str | None, is_shared: bool) -> str:
 
 def known_as(config: RunConfig, visit: Visit) -> str | None:
     """The name by which the launcher or the scheduler knows a visited node; None if unknown."""
-    if config.run.launcher == "ssh" and (hosts := nodes_of(visit.replica, config, config.ssh.hosts)):
-        return hosts[0]
+    if config.run.launcher == "ssh":
+        hosts = nodes_of(visit.replica, config, without(config.ssh.hosts, config.run.exclude))
+        if hosts:
+            return hosts[0]
     if visit.present is None:
         return None
     slurm = visit.present.node.get("slurm_node")

@@ -37,7 +37,8 @@ def lines_to_paste(outcome: Outcome) -> list[str]:
     """The bad nodes as a host list, and commands that drain them, which nobody has run."""
     if not outcome.hosts:
         return []
-    lines = [f"host list: {compact(outcome.hosts)}"]
+    hosts = compact(outcome.hosts)
+    lines = [f"host list: {hosts}", f"to run without them: --exclude {shlex.quote(hosts)}"]
     if outcome.launcher == "slurm":
         lines.append("to drain them (not done):")
         lines += [f"  {command}" for command in drain_commands(outcome)]

@@ -37,6 +37,10 @@ class RunSection(Section):
     """Directory of the data set, the same on every node; not needed for `digits`."""
     launcher: Literal["local", "ray", "scheduler", "slurm", "ssh"] = "local"
     """Launcher of the replicas ([clusters.md](clusters.md)); `scheduler`: the allocation's own."""
+    exclude: Line | None = None
+    """Nodes that get no replica, as a host list such as `gpu[03,07],login`: those that
+    `aiperf screen` has named ([howto/screen.md](howto/screen.md)). Not for `local` and `ray`.
+    """
     manager: Literal["native", "nni"] = "native"
     """Manager of the jobs: a replica gets its next one at once (`native`), or from NNI
     ([nni.md](nni.md)).

@@ -15,6 +15,7 @@ from aiperf.untrusted.text import shown
 from primary.doctor.findings import Finding, Said, together
 from primary.doctor.node_answers import Evidence
 from primary.nodes.ssh_client import in_a_shell
+from slurm.hostlists import without
 
 _SOFTWARE = "--set environment.python=PYTHON (the one that has AIPerf), or environment.activate"
 
@@ -86,7 +87,7 @@ def _remedy(evidence: Evidence, replica: int) -> str:
     config = evidence.config
     if config.run.launcher == "ssh":
         # Without hosts of its own the run takes those of the job, which `aiperf nodes list` prints.
-        host = next(iter(nodes_of(replica, config, config.ssh.hosts)), "HOST")
+        host = next(iter(nodes_of(replica, config, without(config.ssh.hosts, config.run.exclude))), "HOST")
         probe = f"aiperf nodes probe {shlex.quote(host)}"
         return f"{in_a_shell(host, config.ssh)} true; then: {probe}" if shutil.which("ssh") else probe
     return _BY_LAUNCHER.get(config.run.launcher, _SOFTWARE)

@@ -62,7 +62,9 @@ def test_broken_nodes_cost_their_own_lines_and_the_others_are_measured(ssh_hosts
     assert "no message of the protocol" in (nonsense.lost or ""), nonsense.lost
     assert "Input/output error" in (dead.lost or ""), dead.lost
     assert any("cannot be compared with each other" in remark for remark in outcome.remarks)
-    assert [path.name for path in (tmp_path / "screened").iterdir()] == ["screen.json"], "no scratch is left"
+    names = tmp_path / "screened" / "bad-nodes.txt"
+    assert names.read_text() == "h1\nh2\n"
+    assert {path.name for path in names.parent.iterdir()} == {"screen.json", names.name}, "no scratch is left"
 
 
 SCRIPT = """

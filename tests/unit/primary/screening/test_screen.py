@@ -97,7 +97,8 @@ def test_bad_nodes_are_printed_as_lists_and_as_commands_that_a_shell_reads(tmp_p
     stream = io.StringIO()
     print_outcome(PlainConsole(file=stream, width=200), outcome)
     assert "2 of 6 nodes are bad" in stream.getvalue()
-    hosts, note, *commands = lines_to_paste(outcome)
+    hosts, option, note, *commands = lines_to_paste(outcome)
+    assert option == "to run without them: --exclude 'n[001-002]'"
     assert expand(hosts.removeprefix("host list: ")) == ("n001", "n002")
     assert note == "to drain them (not done):"
     words = shlex.split(commands[0])
