@@ -86,6 +86,8 @@ def _hosts(text: str) -> str | None:
     file = Path(text)
     try:
         if not file.is_file():
+            if "/" in text:  # no host has one: a mistyped path would exclude nobody
+                raise argparse.ArgumentTypeError(f"{text!r} is neither a file nor a host list")
             return text
         return ",".join(file.read_text(encoding="utf-8-sig").split()) or None
     except (OSError, ValueError) as error:

@@ -74,5 +74,7 @@ def test_the_option_takes_a_host_list_or_a_file_of_names(tmp_path: Path) -> None
     assert read_run_options(parsed("gpu[01,03]")).run.exclude == "gpu[01,03]"
     assert read_run_options(parsed(str(file))).run.exclude == "n1,n7"
     assert words_of(parsed(str(file)))[-2:] == ("--exclude", "n1,n7")
+    with pytest.raises(SystemExit):
+        parsed(str(tmp_path / "bad-nods.txt"))
     file.write_text("")
     assert read_run_options(parsed(str(file))).run.exclude is None
