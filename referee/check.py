@@ -153,8 +153,19 @@ def _print(compliance: Compliance, replayed: ReplayResult | None, notes: list[st
         print_line(console, line)
     if replayed is not None and replayed.differences:
         _print_differences(console, replayed)
-    for line in (*notes, f"verdict: {_verdict(compliance, good)}", report.final_line):
+    for line in (*notes, *_last_lines(compliance, good)):
         print_line(console, line)
+
+
+def _last_lines(compliance: Compliance, good: bool) -> list[str]:
+    """The verdict, and the line of the result as this check leaves it."""
+    verdict, line = _verdict(compliance, good), compliance.report.final_line
+    if verdict == "invalid" and compliance.report.verdict != "invalid":
+        # Signature, differences and damages are no part of the report.
+        line = compliance.report.model_copy(
+            update={"verdict": "invalid", "status": "FAILED", "score_ops": None, "regulated_score_ops": None}
+        ).final_line
+    return [f"verdict: {verdict}", line]
 
 
 def _shown(prefix: str, found: list[str]) -> list[str]:

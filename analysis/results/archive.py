@@ -49,6 +49,9 @@ MOST_MEMBERS = 250_000
 MOST_NAME, MOST_FOLDERS = 255, 4
 """Upper limits for the files of a package, the characters of a name, and the folders on its way."""
 
+OWN_FILES = frozenset({CHECKSUMS, STATEMENT, SIGNATURE, SYSTEMS})
+"""Files that an archive has in addition to those of its run."""
+
 MOST_CHECKSUMS = 64 * 2**20
 """Bytes of the list of checksums."""
 
@@ -217,7 +220,7 @@ def _write(unpacked: Stream, member: Member, folder: Path, archive: Path) -> Non
 
 def _is_packed(name: str) -> bool:
     """True if `write_archive` may have packed a file of this name, relative to the run."""
-    if name in (CHECKSUMS, STATEMENT, SIGNATURE, SYSTEMS):
+    if name in OWN_FILES:
         return True
     known = any(entry.submitted and re.fullmatch(entry.name, name) for entry in ENTRIES)
     return known and is_printable(name) and len(name) <= MOST_NAME and name.count("/") <= MOST_FOLDERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,11 @@ from analysis.reading.run_data import read_run
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
 
 
-def verify(paths: RunPaths) -> list[str]:
-    """List the problems of a run, one line each. Raises RunDirectoryError if it is not a run."""
+def verify(paths: RunPaths, others: Collection[str] = ()) -> list[str]:
+    """List the problems of a run, one line each. Raises RunDirectoryError if it is not a run.
+
+    `others`: names of files that may be there in addition to the run's.
+    """
     data = read_run(paths)
     return [
         *map(str, data.damages),
@@ -29,7 +32,7 @@ def verify(paths: RunPaths) -> list[str]:
         *(f"telemetry/{name}: {count} line(s) cannot be read" for name, count in data.telemetry.unreadable.items()),
         *_sealed(paths),
         *_archives(paths),
-        *_foreign(paths),
+        *_foreign(paths, others),
     ]
 
 
@@ -88,11 +91,11 @@ def _is_simulated(file: Path) -> bool:
         return False
 
 
-def _foreign(paths: RunPaths) -> Iterator[str]:
+def _foreign(paths: RunPaths, others: Collection[str]) -> Iterator[str]:
     for name in sorted(files_below(paths.root)):
         if TEMPORARY.fullmatch(name):
             yield f"{shortened(name)}: a temporary file left behind"
-        elif not belongs(name):
+        elif not belongs(name) and name not in others:
             yield f"{shortened(name)}: does not belong to the run"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from analysis.reading.run_data import RunData
 from analysis.reading.workers import no_garbage_collection
 from analysis.report.build import build_report
 from analysis.report.state import IN_PROGRESS, OVER, State, next_command, read_now, seconds_left
+from analysis.results.archive import OWN_FILES, is_archive
+from analysis.results.source import opened_run, read_result_data
 from analysis.results.status import RunStatus, models_text, run_status, status_at_a_glance
 from analysis.results.verify import notes_of, verify
 
@@ -31,7 +34,7 @@ PATIENCE_S = 10.0
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
+    add_run(parser, metavar="DIR|ARCHIVE")
     add_format(parser)
 
 
@@ -44,12 +47,18 @@ def _configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    paths = open_run(arguments.run)
+    if arguments.output is None and is_archive(arguments.run):
+        raise UsageError(f"{arguments.run} is an archive, which stays as it is: name a folder for its report, --output")
     if arguments.micro is not None and arguments.output is None:
         raise UsageError("--micro needs --output: the report in the run directory is made from the run alone")
+    with opened_run(arguments.run) as folder:
+        return _report_of(arguments, open_run(folder))
+
+
+def _report_of(arguments: argparse.Namespace, paths: RunPaths) -> int:
     micro = () if arguments.micro is None else read_rows(arguments.micro)
     with no_garbage_collection():
-        data, state, _ = read_now(paths, SystemClock().utc_ms())
+        data, state = read_result_data(paths, unpacked=paths.root != arguments.run)
         report = build_report(data, state, micro=micro)
     # Tables take memory that processes that read can do without.
     from analysis.output.artifacts import write_numbers, write_report  # noqa: PLC0415
@@ -68,35 +77,47 @@ def _report(arguments: argparse.Namespace) -> int:
         # Standard output is for the document alone.
         warn(report.final_line)
     else:
-        print_report(report, page, [] if problem is not None else _next_lines(paths, data, state, page))
+        print_report(report, page, [] if problem is not None else _next_lines(arguments.run, data, state, page))
     if problem is not None:
         raise problem
     return EXIT_DONE
 
 
-def _next_lines(paths: RunPaths, data: RunData, state: State, page: Path | None) -> list[str]:
-    """Suggest next commands to the reader of the report, on standard error."""
+def _next_lines(run: Path, data: RunData, state: State | None, page: Path | None) -> list[str]:
+    """Suggest next commands to the reader of a report. An archive has no state."""
     left_s = seconds_left(data, SystemClock().utc_ms())
     left = "" if left_s is None else f", for the {format_duration(left_s)} that are left"
-    command = next_command(state, paths)
-    first = {
-        **dict.fromkeys(OVER, f"check it against every rule: aiperf check {shlex.quote(str(paths.root))}"),
-        "interrupted": f"resume the run{left}: {command}",
-        "silent": f"resume the run if its primary is dead{left}: {command}",
-    }.get(state, f"watch the run: {command}")
+    checked = f"check it against every rule: aiperf check {shlex.quote(str(run))}"
+    command = "" if state is None else next_command(state, data.paths)
+    first = (
+        checked
+        if state is None
+        else {
+            **dict.fromkeys(OVER, checked),
+            "interrupted": f"resume the run{left}: {command}",
+            "silent": f"resume the run if its primary is dead{left}: {command}",
+        }.get(state, f"watch the run: {command}")
+    )
     if state == "failed" and data.start_ms is None:
         first = (
             "correct the cause, then start again with a new --output; aiperf doctor with the same options examines "
             "every node first"
         )
     if page is None:
-        return [first, f"draw its page and figures: aiperf report {shlex.quote(str(paths.root))}"]
+        return [first, f"draw its page and figures: aiperf report {shlex.quote(str(run))}"]
     return [first, f"open the page in a browser: {page.absolute().as_uri()}"]
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    paths, now_ms = open_run(arguments.run), SystemClock().utc_ms()
-    status = status_at_a_glance(paths, now_ms) or _status_by_records(paths, now_ms)
+    now_ms = SystemClock().utc_ms()
+    with opened_run(arguments.run) as folder:
+        paths = open_run(folder)
+        if folder == arguments.run:
+            status = status_at_a_glance(paths, now_ms) or _status_by_records(paths, now_ms)
+        else:
+            data, _ = read_result_data(paths, unpacked=True)
+            status = run_status(data, build_report(data), None, now_ms)
+            status = status.model_copy(update={"next": f"aiperf check {shlex.quote(str(arguments.run))}"})
     if arguments.format == "json":
         say_json(status.model_dump_json(indent=2))
         return EXIT_DONE
@@ -188,14 +209,19 @@ STATUS = Command(
 
 
 def _configure_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="run directory")
+    add_run(parser, metavar="DIR|ARCHIVE")
+    add_format(parser)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    paths = open_run(arguments.directory)
-    problems = verify(paths)
-    warn(*(f"note: {note}" for note in notes_of(paths)))
-    say(*problems, f"{arguments.directory}: {len(problems)} problem(s)")
+    with opened_run(arguments.run) as folder:
+        paths = open_run(folder)
+        problems, notes = verify(paths, OWN_FILES if folder != arguments.run else ()), notes_of(paths)
+    if arguments.format == "json":
+        say_json(json.dumps({"run": str(arguments.run), "problems": problems, "notes": notes}, indent=2))
+    else:
+        warn(*(f"note: {note}" for note in notes))
+        say(*problems, f"{arguments.run}: {len(problems)} problem(s)")
     return EXIT_FAILED if problems else EXIT_DONE
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 from pathlib import Path
 
-from aiperf.cli.command import Command, write_output
-from aiperf.cli.lines import say, warn
+from aiperf.cli.command import Command, add_format, add_run, write_output
+from aiperf.cli.lines import say, say_json, warn
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE
 from aiperf.run_directory.paths import RunPaths, open_run
@@ -23,9 +24,10 @@ from analysis.results.signatures import sign, statement_of
 
 
 def _configure_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="DIR", help="run directory")
+    add_run(parser)
     parser.add_argument("--file", type=Path, metavar="ARCHIVE", help="default: DIR.tar.gz, next to the run directory")
     parser.add_argument("--sign", type=Path, metavar="KEY", help="sign with an OpenSSH key, as ssh-keygen takes it")
+    add_format(parser)
     others = parser.add_argument_group("other tools", "With these alone, nothing is packed.")
     others.add_argument("--tensorboard", metavar="DIR", help="write event files for TensorBoard below DIR")
     others.add_argument("--mlflow", metavar="URI", help="log to an MLflow server or folder (needs the extra [mlflow])")
@@ -36,16 +38,23 @@ def _export(arguments: argparse.Namespace) -> int:
     data, state, _ = read_now(paths, SystemClock().utc_ms())
     report = build_report(data, state)
     places = {name: place for name in TRACKERS if (place := getattr(arguments, name)) is not None}
-    for name, place in places.items():
-        say(TRACKERS.load(name)(data, report, place))
+    lines = [TRACKERS.load(name)(data, report, place) for name, place in places.items()]
+    document: dict[str, object] = {"run": str(arguments.run), "verdict": report.verdict, **places}
     if not places or arguments.file is not None or arguments.sign is not None:
-        _pack(arguments, paths, data, report)
+        target, count = _pack(arguments, paths, data, report)
+        lines.append(f"{target}: {count} files; check it anywhere with: aiperf check {shlex.quote(str(target))}")
+        document |= {"archive": str(target), "files": count}
+    if arguments.format == "json":
+        say_json(json.dumps(document, indent=2))
+    else:
+        say(*lines)
     for line in _warnings(report):
         warn(f"aiperf: {line}")
     return EXIT_DONE
 
 
-def _pack(arguments: argparse.Namespace, paths: RunPaths, data: RunData, report: Report) -> None:
+def _pack(arguments: argparse.Namespace, paths: RunPaths, data: RunData, report: Report) -> tuple[Path, int]:
+    """Write the archive; its path and the number of its files."""
     target = arguments.file or paths.root.resolve().with_name(f"{paths.root.resolve().name}.tar.gz")
     write_report(paths.report, data, report)
     sealed: dict[str, bytes] = {}
@@ -58,7 +67,7 @@ def _pack(arguments: argparse.Namespace, paths: RunPaths, data: RunData, report:
     count = write_archive(paths, target, mlperf_system(report), seal)
     for name, content in sealed.items():
         write_output(target.with_name(f"{target.name}.{name}"), content.decode())
-    say(f"{target}: {count} files; check it anywhere with: aiperf check {shlex.quote(str(target))}")
+    return target, count
 
 
 def _warnings(report: Report) -> list[str]:

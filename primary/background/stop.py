@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import signal
 
-from aiperf.cli.command import Command, add_run
-from aiperf.cli.lines import say, warn
+from aiperf.cli.command import Command, add_format, add_run
+from aiperf.cli.lines import say, say_json, warn
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.run_directory.claim import SeenHolder, find_holder
@@ -31,7 +32,10 @@ def _stop(arguments: argparse.Namespace) -> int:
     warn(f"aiperf: {holder} is asked to end the run; repeat the command to end it without waiting")
     while (now := _living_holder(paths, clock)) is not None and now.pid == holder.pid:
         clock.pause(LOOK_INTERVAL_S)
-    say(f"{paths.root}: stopped")
+    if arguments.format == "json":
+        say_json(json.dumps({"run": str(paths.root), "stopped": True}))
+    else:
+        say(f"{paths.root}: stopped")
     return EXIT_DONE
 
 
@@ -42,6 +46,7 @@ def _living_holder(paths: RunPaths, clock: SystemClock) -> SeenHolder | None:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
+    add_format(parser)
 
 
 STOP = Command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
@@ -83,7 +84,7 @@ def check_weights(recorded: Recorded, claim: Claim, repetitions: Repetitions, re
         found = "they are not kept, so the error of the run cannot be checked"
         # The error of the run stands on this epoch alone, so it must be possible to check it.
         if required:
-            yield _finding(claim, "weights", f"weights of epoch {claim.epoch}", found, False)
+            yield replace(_finding(claim, "weights", f"weights of epoch {claim.epoch}", found, False), done=False)
         return
     try:
         facts = repetitions.evaluation_of(kept)

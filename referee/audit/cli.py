@@ -7,18 +7,19 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from aiperf.cli.command import Command, add_format, whole_number
+from aiperf.cli.command import Command, add_format, add_run, whole_number
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, warn
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.output.tables import print_line
+from analysis.results.archive import is_archive
 from analysis.results.source import opened_run
 from referee.audit.procedure import DRAWS, STEPS, AuditOrder, audit
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="DIR", help="run directory (an archive has no weights to evaluate)")
+    add_run(parser, metavar="DIR|ARCHIVE")
     parser.add_argument("--nonce", type=_nonce, required=True, help="the referee's word, chosen after the submission")
     parser.add_argument("--draws", type=whole_number(1), default=DRAWS, help="epochs to draw (default: %(default)s)")
     parser.add_argument("--steps", type=whole_number(2), default=STEPS, help="steps to repeat (default: %(default)s)")
@@ -37,6 +38,11 @@ def _audit(arguments: argparse.Namespace) -> int:
     order = AuditOrder(
         arguments.nonce, arguments.draws, arguments.steps, arguments.retrain, arguments.data_dir
     )  # fmt: skip
+    if is_archive(arguments.run):
+        _report(
+            "an archive has no weights to evaluate, so this audit can end as incomplete, but not as passed; "
+            "audit the run directory for the whole"
+        )
     with opened_run(arguments.run) as folder:
         result = audit(open_run(folder), order, _replay, _report)
     if arguments.format == "json":

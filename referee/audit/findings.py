@@ -30,6 +30,13 @@ class Finding:
     expected: str
     found: str
     passed: bool
+    done: bool = True
+    """False if there was nothing to check it by, which speaks neither for nor against the run."""
+
+    @property
+    def result(self) -> str:
+        """The result in capitals."""
+        return "PASSED" if self.passed else "FAILED" if self.done else "NOT DONE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +59,11 @@ class AuditResult:
 
     @property
     def verdict(self) -> str:
-        """The verdict as a word: "passed" or "failed"."""
-        return "passed" if self.passed else "failed"
+        """The verdict: passed, failed, or incomplete if checks were not done and none failed."""
+        if self.passed:
+            return "passed"
+        wrong = self.problems or any(finding.done and not finding.passed for finding in self.findings)
+        return "failed" if wrong or not self.findings else "incomplete"
 
     def document(self) -> dict[str, Any]:
         """The result for programs."""
@@ -72,7 +82,7 @@ class AuditResult:
         table = make_table("Audit", "trial", "epoch", "check", "result", "found", "expected", left=_TEXTS)
         for finding in self.findings:
             table.add_row(
-                str(finding.trial), str(finding.epoch), finding.check, "PASSED" if finding.passed else "FAILED",
+                str(finding.trial), str(finding.epoch), finding.check, finding.result,
                 finding.found[:300], finding.expected[:300],
             )  # fmt: skip
         return table

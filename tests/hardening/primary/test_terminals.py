@@ -132,7 +132,7 @@ def test_a_detached_run_can_be_resumed_detached(tmp_path: Path) -> None:
     output = tmp_path / "run"
     assert aiperf("run", *UNSEARCHED, "--duration", "10m", "--output", output, "--detach").returncode == 0
     wait_for_epochs(output, 1)
-    assert aiperf("stop", output).returncode == 0
+    assert json.loads(aiperf("stop", output, "--format", "json").stdout) == {"run": str(output), "stopped": True}
     resumed = aiperf("resume", output, "--detach")
     assert resumed.returncode == 0, resumed.stderr
     assert f"stop it:       aiperf stop {output}" in resumed.stdout.splitlines()

@@ -162,6 +162,8 @@ JSON: dict[str, Callable[[Path], list[object]]] = {
     "report": lambda folder: [one_run(folder)],
     "status": lambda folder: [one_run(folder)],
     "check": lambda folder: [one_run(folder)],
+    "verify": lambda folder: [one_run(folder)],
+    "export": lambda folder: [one_run(folder)],
     "rank": lambda folder: [one_run(folder)],
     "trend": lambda folder: [one_run(folder)],
     "compare": lambda folder: [one_run(folder), folder / "run"],
@@ -173,7 +175,8 @@ JSON: dict[str, Callable[[Path], list[object]]] = {
     "doctor": lambda folder: [*SIMULATED, "--output", folder / "run"],
 }
 ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py", "audit": "test_audit.py", "micro": "test_micro.py",
-             "rehearse": "test_rehearsal.py", "predict": "test_rehearsal.py", "screen": "test_screen.py"}  # fmt: skip
+             "rehearse": "test_rehearsal.py", "predict": "test_rehearsal.py", "screen": "test_screen.py",
+             "stop": "test_terminals.py"}  # fmt: skip
 """Verbs that need an SSH server or take their time: their own tests parse their output."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,13 @@ def test_rows_are_those_of_the_record_and_what_cannot_be_repeated_has_not_passed
     (deciding,) = [finding for finding in result.findings if finding.check == "weights"]
     assert (deciding.epoch, deciding.passed) == (2, False)
     assert "not kept" in deciding.found
+    assert (deciding.done, deciding.result) == (False, "NOT DONE")
     assert result.verdict == "failed"
+    left = tuple(each for each in result.findings if each.passed or not each.done)
+    only = replace(result, problems=(), findings=left)
+    assert (only.verdict, only.passed) == ("incomplete", False), "what is missing speaks against nobody"
+    assert replace(only, problems=("damage",)).verdict == "failed"
+    assert replace(only, findings=()).verdict == "failed", "nothing was checked"
 
 
 def test_rows_that_are_not_those_of_the_record_are_found(tmp_path: Path) -> None:
