@@ -19,8 +19,10 @@ from tests.support.documentation.site import Page, build_site
 from tests.support.folders import ROOT
 
 WAIT_S = 60
-OUTSIDE = {"docs.ray.io", "github.com", "pradyunsg.me", "www.sphinx-doc.org"}
-"""Hosts that pages link to: Ray's manual, and the thanks to the theme in the footer."""
+OUTSIDE = {
+    "docs.ray.io", "github.com", "hpl-mxp.org", "pradyunsg.me", "www.benchcouncil.org", "www.sphinx-doc.org",
+}  # fmt: skip
+"""Hosts that pages link to: Ray's manual, other benchmarks, and the theme's own in the footer."""
 
 NOT_PAGES = {"README.md"}
 """For the forge: in the site, the first page takes its place."""
