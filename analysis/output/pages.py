@@ -1,36 +1,48 @@
-"""HTML pages of results: self-contained files, from templates that escape all values."""
+"""HTML pages of results, from templates that escape all values."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
+from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
+from aiperf.untrusted.text import for_terminal
 from analysis.output.figures.style import PHASE_COLOURS
 
 POLICY = "the policy of this page"
 """Stands in a page until its scripts are known."""
 
 
-def render(template: str, **values: Any) -> str:
-    """A page from one of the templates."""
+def render(template: str, *packages: str, **values: Any) -> str:
+    """A page from one of the templates, which may be in another package."""
+    page = templates(*packages).get_template(template).render(**values)
+    return page.replace(POLICY, _policy(page), 1) if f'content="{POLICY}"' in page else page
+
+
+@cache
+def templates(*packages: str) -> Environment:
+    """The templates of these packages, which may build on those of this one."""
+    loaders = [PackageLoader(package) for package in (*packages, "analysis.output")]
     environment = Environment(
-        loader=PackageLoader("analysis.output"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_visible,
+    )  # fmt: skip
     environment.filters.update(si=si, percent=percent, number=number, duration=format_duration)
     environment.globals |= {"interval": interval, "policy": POLICY, "data_links": {}}
     environment.globals["phase_colours"] = PHASE_COLOURS
-    page = environment.get_template(template).render(**values)
-    return page.replace(POLICY, _policy(page), 1) if f'content="{POLICY}"' in page else page
+    return environment
+
+
+def _visible(value: object) -> object:
+    """A text without hidden characters: marks of direction and the like become their codes."""
+    return for_terminal(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _policy(page: str) -> str:

@@ -70,14 +70,19 @@ def check_result(path: Path) -> Compliance:
 
 
 def _check(result: RunResult, folder: Path) -> Compliance:
-    stored = RunPaths(folder).report_json
-    found: list[str] = []
-    if stored.is_file():
-        try:
-            found = differences(read_report_file(stored), result.report)
-        except RunDirectoryError as error:
-            found = [str(error)]
+    found = differences_to_stored(folder, result.report)
     return Compliance(result.report, recomputed=True, differences=tuple(found), damages=result.damages)
+
+
+def differences_to_stored(folder: Path, fresh: Report) -> list[str]:
+    """Fields of the report.json of a run that are not as recomputed; none if it has no report."""
+    stored = RunPaths(folder).report_json
+    if not stored.is_file():
+        return []
+    try:
+        return differences(read_report_file(stored), fresh)
+    except RunDirectoryError as error:
+        return [str(error)]
 
 
 def differences(stored: Report, fresh: Report) -> list[str]:

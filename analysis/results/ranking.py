@@ -2,7 +2,8 @@
 
 A run is ranked once, whichever of its copies are given. Several runs of one system are one row:
 that of the median run, of an even number the lower of the two in the middle. A system is a name
-with its numbers of replicas, accelerators and ranks, its models of devices, and its configuration.
+with its numbers of replicas, accelerators and ranks, its models of devices, its configuration, and
+whoever signed it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from analysis.report.estimates import IntervalPart
 from analysis.report.model import Report
 from analysis.results.source import RunResult
 
-Order = Literal["score", "regulated", "accelerator"]
+Order = Literal["score", "regulated", "accelerator", "energy"]
 
 ORDERS: dict[Order, str] = {
     "score": "score_ops",
     "regulated": "regulated_score_ops",
     "accelerator": "ops_per_accelerator",
+    "energy": "operations_per_joule",
 }
 """Sort keys of a ranking, each with its column."""
 
@@ -149,7 +151,7 @@ def _system(result: RunResult) -> str:
         return str(result.origin)
     devices = sorted(part.name for part in report.physics.devices) if report.physics is not None else []
     size = (report.present, report.accelerators, report.ranks)
-    parts = [result.status, system_name(result), *size, devices, report.configuration]
+    parts = [result.status, result.signer, system_name(result), *size, devices, report.configuration]
     return json.dumps(parts, sort_keys=True)
 
 
@@ -245,9 +247,9 @@ def _row(result: RunResult, order: Order) -> Row:
 
 
 def _interval(report: Report, order: Order) -> tuple[float | None, float | None]:
-    """The interval of the measure that the ranking is by."""
+    """The interval of the measure that the ranking is by; of energy none is known."""
     part: IntervalPart | None = None
-    if report.statistics is not None and report.score_ops is not None:
+    if order != "energy" and report.statistics is not None and report.score_ops is not None:
         part = report.statistics.regulated_score_ops if order == "regulated" else report.statistics.score_ops
     if part is None or part.low is None or part.high is None:
         return None, None

@@ -88,11 +88,11 @@ def verify_signature(folder: Path, signers: Path, report: Report | None = None) 
     if missing := [file.name for file in (statement, signature) if not file.is_file()]:
         return SignatureResult(False, f"the result is not signed: it has no {' and no '.join(missing)}")
     signed = statement.read_bytes()
-    signer, reason = _signer_of(signed, signature, signers)
+    signer, reason = signer_of(signed, signature, signers)
     if signer is None:
         return SignatureResult(False, reason)
     try:
-        difference = _difference(folder, signed, report)
+        difference = difference_to_statement(folder, signed, report)
     except (AiperfError, OSError) as error:
         return SignatureResult(False, f"the run cannot be compared with the statement: {error}", signer)
     if difference:
@@ -100,7 +100,11 @@ def verify_signature(folder: Path, signers: Path, report: Report | None = None) 
     return SignatureResult(True, f"signed by {signer}", signer)
 
 
-def _signer_of(signed: bytes, signature: Path, signers: Path) -> tuple[str | None, str]:
+def signer_of(signed: bytes, signature: Path, signers: Path) -> tuple[str | None, str]:
+    """The identity that signed a statement; None with the reason if no known key did.
+
+    Raises EnvironmentNotReadyError without ssh-keygen.
+    """
     found = _ssh_keygen(["-Y", "find-principals", "-s", str(signature), "-f", str(signers)], b"")
     identities = found.stdout.decode(errors="replace").split("\n") if found.returncode == 0 else []
     done = found
@@ -114,8 +118,11 @@ def _signer_of(signed: bytes, signature: Path, signers: Path) -> tuple[str | Non
     return None, f"the signature is not one of this statement: {_words_of(done)}"
 
 
-def _difference(folder: Path, signed: bytes, report: Report | None) -> str:
-    """The first difference between a signed statement and the run, in words; empty if none."""
+def difference_to_statement(folder: Path, signed: bytes, report: Report | None = None) -> str:
+    """The first difference between a signed statement and the run, in words; empty if none.
+
+    Raises AiperfError or OSError if the run cannot be read.
+    """
     paths = open_run(folder)
     if problems := differences_to_checksums(folder):
         return f"the files are not those that were signed: {problems[0]}"

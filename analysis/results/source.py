@@ -74,6 +74,8 @@ class RunResult:
     identity: str | None = None
     contradictions: tuple[str, ...] = ()
     """Contradictions that repeating parts of the run gives, in words."""
+    signer: str | None = None
+    """Identity behind a verified signature; None without one, or if it was not asked for."""
 
     @property
     def status(self) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
-from analysis.results.ranking import ORDERS, STATUSES, Ranking, Row
+from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row
 from analysis.results.science import WorkloadRow
 
 OFFICIAL = "an official run meets every rule; aiperf check DIR names those that a run does not meet"
@@ -39,25 +39,26 @@ def ranking_page(ranking: Ranking, folder: Path, workloads: Sequence[WorkloadRow
         "ranking.html",
         ranking=ranking,
         benchmarks=[(benchmark, list(rows)) for benchmark, rows in groupby(workloads, lambda row: row.benchmark)],
-        parts=[(status, heading, rows, _measures(rows, ORDERS[ranking.order]), _largest(rows, ranking))
+        parts=[(status, heading, rows, measures_of(rows, ORDERS[ranking.order]), largest_of(rows, ranking.order))
                for status, heading in STATUSES.items()
                if (rows := ranking.with_status(status)) or status == "official"],
         links={row.origin: _link(row.page, folder) for row in ranking.rows if row.page is not None},
+        notes={},
         official=OFFICIAL,
         date_of=date_of,
         words=words,
     )  # fmt: skip
 
 
-def _measures(rows: Sequence[Row], first: str) -> list[tuple[str, str, str]]:
+def measures_of(rows: Sequence[Row], first: str) -> list[tuple[str, str, str]]:
     """The measure that the ranking is by, then others that any row has: key, heading, unit."""
     keys = [first, *(key for key in MEASURES if key != first and any(getattr(row, key) is not None for row in rows))]
     return [(key, *MEASURES[key]) for key in keys]
 
 
-def _largest(rows: Sequence[Row], ranking: Ranking) -> float:
+def largest_of(rows: Sequence[Row], order: Order) -> float:
     """The value whose bar is full."""
-    return max((getattr(row, ORDERS[ranking.order]) or 0.0 for row in rows), default=0.0)
+    return max((getattr(row, ORDERS[order]) or 0.0 for row in rows), default=0.0)
 
 
 def _link(page: str, folder: Path) -> str:

@@ -101,6 +101,22 @@ def test_runs_with_the_default_name_on_two_machines_are_two_systems(template: Ru
     assert [row.system for row in rank(runs, "score").rows] == ["north", "south"]
 
 
+def test_runs_of_two_signers_are_two_systems(template: RunResult) -> None:
+    runs = [replace(result(template, "a", score), signer=signer) for score, signer in ((9.0, "ada"), (1.0, "eve"))]
+    assert [(row.score_ops, row.runs) for row in rank(runs, "score").rows] == [(9.0, 1), (1.0, 1)]
+
+
+def test_a_ranking_by_energy_leaves_unmeasured_systems_without_a_rank(template: RunResult) -> None:
+    def spent(name: str, per_joule: float | None) -> RunResult:
+        one = result(template, name, 1.0, 0.5)
+        energy = one.report.energy.model_copy(update={"operations_per_joule": per_joule})
+        return replace(one, report=one.report.model_copy(update={"energy": energy}))
+
+    ranking = rank([spent("unknown", None), spent("low", 2e9), spent("high", 3e9)], "energy")
+    assert [(row.system, row.rank) for row in ranking.rows] == [("high", 1), ("low", 2), ("unknown", None)]
+    assert {(row.interval_low, row.interval_high) for row in ranking.rows} == {(None, None)}
+
+
 def test_another_configuration_is_another_system(template: RunResult) -> None:
     one = result(template, "a", 1.0)
     configuration = {**one.report.configuration, "search": {"strategy": "random"}}
