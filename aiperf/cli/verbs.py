@@ -22,6 +22,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
         "trend": ("analysis.verbs.trend:TREND", "show results over time and versions, and mark what got worse"),
         "rank": ("referee.rank:RANK", "rank results"),
+        "list": ("referee.listing.cli:LIST", "make the public list of signed results, a static site"),
         "scale": ("primary.series.cli:SCALE", "measure weak scaling: runs with increasing numbers of replicas"),
         "audit": ("referee.audit.cli:AUDIT", "do drawn parts of a run's work again and compare"),
         "export": ("analysis.verbs.submission:EXPORT", "pack a run for submission; hand it to TensorBoard or MLflow"),

@@ -22,6 +22,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "export": ("export", "PATH"),
     "resume": ("resume", "PATH"),
     "audit": ("audit", "PATH", "--nonce", "x"),
+    "list build": ("list", "build", "PATH", "--output", "site"),
+    "list build into": ("list", "build", "folder", "--output", "PATH"),
     "config show": ("config", "show", "PATH"),
     "config show of a preset": ("config", "show", "--preset", "PATH"),
     "config show with a space": ("config", "show", "--set", "search.space='''PATH'''"),

@@ -1,4 +1,4 @@
-"""The scripts of a page that is served: addresses in place of their text."""
+"""The scripts of a page that is served or part of a site: addresses in place of their text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ class Links(BaseModel):
 
     library: str
     script: str
+    list: str = ""
+    """The page that leads to this one; none without."""
 
 
 def page_script() -> str:

@@ -1,0 +1,51 @@
+"""`aiperf list`: the public list of results as a static site."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from aiperf.cli.command import Command
+from aiperf.cli.lines import say, warn
+from aiperf.cli.units import count
+from aiperf.errors import EXIT_DONE
+from referee.check import SAMPLE, plans_to_replay
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="build")
+    build = actions.add_parser("build", help="make or renew the site of a folder of signed archives")
+    build.add_argument("submissions", type=Path, metavar="SUBMISSIONS",
+                       help="folder of archives; those below YYYY-MM/ or YYYY-MM-DD/ are of that edition")  # fmt: skip
+    build.add_argument("--output", type=Path, required=True, metavar="SITE",
+                       help="folder of the site; what it has of archives that are the same is kept")  # fmt: skip
+    build.add_argument("--signers", type=Path, metavar="FILE",
+                       help="allowed signers, as ssh-keygen takes them (default: SUBMISSIONS/signers)")  # fmt: skip
+    build.add_argument(
+        "--replay", type=plans_to_replay, default=SAMPLE, metavar="N|all",
+        help=f"make this many plans of each official run again (default: {SAMPLE}; 0: none)",
+    )  # fmt: skip
+
+
+def _execute(arguments: argparse.Namespace) -> int:
+    from referee.listing.site import build  # noqa: PLC0415  (draws figures)
+
+    site = arguments.output
+    built = build(arguments.submissions, site, arguments.signers, arguments.replay)
+    for problem in built.problems:
+        warn(f"not read: {problem.place}: {problem.reason}")
+    say(f"{site / 'index.html'}: {count(built.editions, 'edition')}, {count(built.results, 'result')} "
+        f"({built.read:,} read now), {len(built.problems):,} not read")  # fmt: skip
+    return EXIT_DONE
+
+
+LIST = Command(
+    description=(
+        "Make a public list of a folder of signed archives: a static site without network, with dated editions. Every "
+        "number is recomputed. An archive that cannot be read, is forged or is not signed costs its own line only."
+    ),
+    example="aiperf list build submissions --output site",
+    configure=_configure,
+    execute=_execute,
+    leaves=lambda arguments: "what was read is kept; the same command continues",
+)

@@ -1,0 +1,163 @@
+"""The files of a list's site: pages, tables as JSON and CSV next to them, and the feed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+
+from analysis.output.frames import csv_text
+from analysis.output.page import vocabulary as words
+from analysis.output.page.embed import library
+from analysis.output.page.links import page_script
+from analysis.output.pages import templates
+from analysis.results.ranking import ORDERS, STATUSES, Order
+from analysis.verbs.ranking_page import date_of, largest_of, measures_of
+from referee.listing.editions import Edition
+from referee.listing.feed import feed
+from referee.listing.judging import Listed
+from referee.listing.submissions import ListSettings, day_of
+from referee.listing.systems import System, description_of, row_data, system_id
+from referee.listing.trends import trend_figure, trend_rows
+
+SCIENCE = "science"
+VIEWS = {
+    "score": "score", "regulated": "regulated score", "accelerator": "score per accelerator",
+    "energy": "energy efficiency", SCIENCE: "time to quality",
+}  # fmt: skip
+"""The pages of an edition, with what each is sorted by."""
+
+File = tuple[str, bytes]
+"""A path in the site, and its content."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """All that the pages of a list show."""
+
+    settings: ListSettings
+    editions: Sequence[Edition]
+    systems: Sequence[System]
+    listed: Sequence[Listed]
+
+    @cached_property
+    def by_place(self) -> Mapping[str, Listed]:
+        """Every archive that could be read, by its place."""
+        return {str(each.result.origin): each for each in self.listed}
+
+    @property
+    def front(self) -> Edition:
+        """The edition of the first page: the latest that has a date, or the next one."""
+        return max(self.editions, key=lambda edition: (day_of(edition.name) is not None, edition.name))
+
+    def files(self) -> Iterator[File]:
+        """Every file but those of the archives."""
+        for edition in self.editions:
+            yield from self._edition(edition)
+        yield "index.html", self._edition_page(self.front, "score", "", f"editions/{self.front.name}/")
+        for system in self.systems:
+            yield from self._system(system)
+        rows = [_system_row(system) for system in self.systems]
+        yield "systems.html", self._render("systems.html", "", "systems", rows=rows)
+        yield from tables("systems", rows)
+        rows = trend_rows(self.editions)
+        yield "trends.html", self._render("trends.html", "", "trends", rows=rows, drawing=trend_figure(rows))
+        yield from tables("trends", rows)
+        yield "feed.xml", feed(self.settings, self.editions, self.systems)
+        yield "assets/list.js", templates(__package__).get_template("list.js").render().encode()
+        yield "assets/library.js", library().encode()
+        yield "assets/report.js", page_script().encode()
+
+    def _render(self, template: str, root: str, here: str, **values: Any) -> bytes:
+        page = templates(__package__).get_template(template)
+        return page.render(settings=self.settings, editions=self.editions, root=root, here=here, **values).encode()
+
+    def _edition(self, edition: Edition) -> Iterator[File]:
+        for view in VIEWS:
+            if view != SCIENCE or edition.workloads:
+                place = f"editions/{edition.name}/{view}"
+                yield f"{place}.html", self._edition_page(edition, view, "../../", "")
+                rows = edition.workloads if view == SCIENCE else edition.rankings[_order(view)].rows
+                data = [row_data(row, self.by_place[row.origin]) for row in rows]
+                yield from tables(place, data, _besides(edition))
+
+    def _edition_page(self, edition: Edition, view: str, root: str, folder: str) -> bytes:
+        own = [str(each.result.origin) for each in edition.listed]
+        return self._render(
+            "edition.html", root, edition.name, edition=edition, view=view, views=VIEWS, folder=folder,
+            parts=[] if view == SCIENCE else [*_parts(edition, _order(view))],
+            benchmarks=[(name, list(rows)) for name, rows in groupby(edition.workloads, lambda row: row.benchmark)],
+            links={place: f"{root}systems/{system_id(self.by_place[place])}.html" for place in own},
+            notes={place: _note(self.by_place[place]) for place in own},
+            by_place=self.by_place, system_id=system_id, date_of=date_of, words=words,
+        )  # fmt: skip
+
+    def _system(self, system: System) -> Iterator[File]:
+        description, problem = description_of(system.latest)
+        yield (
+            f"systems/{system.id}.html",
+            self._render(
+                "system.html", "../", "", system=system, description=description, problem=problem, date_of=date_of
+            ),
+        )
+        archives = [
+            {"place": each.submission.place, "sha256": each.submission.digest, "edition": each.submission.edition,
+             "status": each.result.status, "signature": each.signature,
+             "violations": [part.model_dump() for part in each.result.report.violations]}
+            for each in system.listed
+        ]  # fmt: skip
+        fields = [{"field": each.name, "recorded": each.recorded, "told": each.told} for each in description]
+        yield from tables(f"systems/{system.id}", system.history, {"archives": archives, "description": fields})
+
+
+def _order(view: str) -> Order:
+    return next(order for order in ORDERS if order == view)
+
+
+def _parts(edition: Edition, order: Order) -> Iterator[tuple[str, str, Any, Any, float]]:
+    """The tables of an edition: each status with its heading, rows, measures and longest bar."""
+    ranking = edition.rankings[order]
+    for status, heading in STATUSES.items():
+        rows = ranking.with_status(status)
+        if rows or status == "official":
+            yield status, heading, rows, measures_of(rows, ORDERS[order]), largest_of(rows, order)
+
+
+def _note(listed: Listed) -> str:
+    several = f"; letters of several alphabets: {', '.join(listed.alphabets).lower()}" if listed.alphabets else ""
+    return f"{listed.signature if listed.result.signer else 'no valid signature'}{several}"
+
+
+def _besides(edition: Edition) -> dict[str, Any]:
+    """What an edition has besides its rows."""
+    return {
+        "edition": edition.name,
+        "same": [{"place": place, "kept": kept} for place, kept in edition.same],
+        "withdrawn": [
+            {"place": each.submission.place, "on": item.on.isoformat(), "reason": item.reason}
+            for each, item in edition.withdrawn
+        ],
+        "not_read": [{"place": problem.place, "reason": problem.reason} for problem in edition.problems],
+    }
+
+
+def _system_row(system: System) -> dict[str, Any]:
+    return {
+        "id": system.id, "system": system.name, "signer": system.signer,
+        "suite": "scientific workloads" if system.is_science else "AutoML",
+        "editions": ", ".join(dict.fromkeys(row["edition"] for row in system.history)),
+        "best_rank": system.best_rank, "results": len(system.listed), "status": system.latest.result.status,
+    }  # fmt: skip
+
+
+def tables(place: str, rows: Sequence[Mapping[str, Any]], more: Mapping[str, Any] | None = None) -> Iterator[File]:
+    """A table as JSON and as CSV."""
+    yield f"{place}.json", json.dumps({**(more or {}), "rows": rows}, indent=1).encode() + b"\n"
+    frame = pd.DataFrame(rows)
+    ranks = {name: "Int64" for name in ("rank", "best_rank") if name in frame}
+    yield f"{place}.csv", csv_text(frame.astype(ranks)).encode()

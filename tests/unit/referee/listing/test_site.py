@@ -1,0 +1,204 @@
+"""The site of a list: its numbers, what it keeps, and what others can do to it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiperf.__main__ import main
+from aiperf.errors import UsageError
+from analysis.results.compliance import check_result
+from referee.listing import reading
+from referee.listing.site import Built, build
+from tests.unit.referee.listing.conftest import HOSTILE, TURNED
+
+ORDERS = ("score", "regulated", "accelerator", "energy")
+
+
+def data_of(site: Path, name: str) -> dict[str, Any]:
+    return dict(json.loads((site / f"{name}.json").read_text()))
+
+
+def rows_of(site: Path, edition: str, order: str = "score") -> dict[str, dict[str, Any]]:
+    return {row["origin"]: row for row in data_of(site, f"editions/{edition}/{order}")["rows"]}
+
+
+def state_of(site: Path) -> Mapping[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(site)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in site.rglob("*")
+        if path.is_file() and path.parent != site
+    }
+
+
+def test_each_edition_has_what_was_sent_and_what_still_counts(built: Path) -> None:
+    found = {edition: {place: row["status"] for place, row in rows_of(built, edition).items()}
+             for edition in ("2026-06", "2026-11")}  # fmt: skip
+    assert found == {
+        "2026-06": {"2026-06/ada/alpha.tar.gz": "simulated", "2026-06/hostile.tar.gz": "simulated"},
+        "2026-11": {
+            "2026-11/ada/alpha.tar.gz": "simulated", "2026-11/eve/alpha.tar.gz": "simulated",
+            "2026-06/hostile.tar.gz": "simulated", "2026-11/forged.tar.gz": "invalid",
+            "2026-11/bad.tar.gz": "unofficial",
+        },
+    }  # fmt: skip
+    index = (built / "index.html").read_text()
+    assert "<h1>November 2026</h1>" in index, "the first page has the latest edition with a date"
+    following = data_of(built, "editions/next/score")
+    assert following["same"] == [{"place": "copy.tar.gz", "kept": "2026-06/ada/alpha.tar.gz"}]
+    places = [row["origin"] for row in following["rows"]]
+    assert "2026-11/ada/alpha.tar.gz" in places, "a copy of an earlier run does not replace the later one"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_number_is_that_of_a_check_of_the_archive(built: Path, made: Path, order: str) -> None:
+    for edition in ("2026-06", "2026-11"):
+        rows = rows_of(built, edition, order)
+        text = (built / f"editions/{edition}/{order}.csv").read_text()
+        table = {row["origin"]: row for row in csv.DictReader(io.StringIO(text))}
+        assert rows.keys() == table.keys()
+        for place, row in rows.items():
+            report = check_result(made / place).report
+            scored = row["status"] != "invalid"
+            for name in ("score_ops", "regulated_score_ops", "ops_per_accelerator"):
+                expected = getattr(report, name) if scored else None
+                assert row[name] == expected
+                assert table[place][name] == ("" if expected is None else repr(expected))
+            assert (row["error"], row["replicas"]) == (report.error, report.present)
+            reasons = [part.rule for part in report.violations]
+            assert row["reasons"].split(", ")[: len(reasons)] == reasons
+
+
+def test_signatures_decide_and_forged_statements_are_invalid(built: Path) -> None:
+    rows = rows_of(built, "2026-11")
+    assert rows["2026-11/ada/alpha.tar.gz"]["signer"] == "ada@site.example"
+    assert "signature" not in rows["2026-11/ada/alpha.tar.gz"]["reasons"]
+    assert rows["2026-06/hostile.tar.gz"]["signer"] is None
+    assert rows["2026-06/hostile.tar.gz"]["reasons"].endswith("signature")
+    assert "statement" in rows["2026-11/forged.tar.gz"]["reasons"]
+    alphas = {row["system_id"] for place, row in rows.items() if place.endswith("alpha.tar.gz")}
+    assert len(alphas) == 2, "whoever takes another's name is another system"
+
+
+def test_what_cannot_be_read_costs_its_own_line(built: Path) -> None:
+    found = {item["place"]: item["reason"] for item in data_of(built, "editions/2026-11/score")["not_read"]}
+    assert found.keys() == {f"2026-11/{name}.tar.gz" for name in ("broken", "text", "linked")}
+    assert "link" in found["2026-11/linked.tar.gz"]
+    page = (built / "editions/2026-11/score.html").read_text()
+    assert all(reason[:20] in page for reason in found.values())
+
+
+def test_names_and_descriptions_are_text_without_hidden_characters(built: Path) -> None:
+    pages = {str(path.relative_to(built)): path.read_text() for path in built.rglob("*.html")}
+    for name, text in pages.items():
+        assert "<img" not in text and "<script>window" not in text, name
+        assert not re.search("[\u200b\u202e]", text), name
+    own = next(text for name, text in pages.items() if name.startswith("systems/alpha") and "water" in text)
+    assert "water &lt;b&gt;" in own and r"\u202ealpha" in own
+    assert r"CPU \u202e 9" in own and TURNED not in own
+    assert HOSTILE.encode() not in (built / "feed.xml").read_bytes()
+
+
+def test_a_build_without_a_change_reads_and_writes_nothing(
+    submissions: Path, site: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state_of(site)
+
+    def refuse(submission: reading.Submission, **_: object) -> reading.Facts:
+        raise AssertionError(submission) if submission.place != "2026-11/broken.tar.gz" else OSError("broken")
+
+    monkeypatch.setattr(reading, "read_archive", lambda each, **more: reading.Facts(made_by="", failure="broken")
+                        if each.place == "2026-11/broken.tar.gz" else refuse(each, **more))  # fmt: skip
+    found = build(submissions, site, None, 0)
+    assert (found.results, found.read) == (7, 0)
+    changed = {name for name, state in state_of(site).items() if state != before[name]}
+    assert all("2026-11" in name or name == "index.html" for name in changed), "but for the reason of the broken one"
+
+
+def test_an_archive_more_and_one_less(submissions: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    honest = reading.read_archive
+    monkeypatch.setattr(
+        reading, "read_archive", lambda each, **more: (read.append(each.place), honest(each, **more))[1]
+    )
+    # Moved to another edition: the same bytes are not read again.
+    shutil.move(submissions / "2026-06" / "hostile.tar.gz", submissions / "moved.tar.gz")
+    (submissions / "2026-11" / "bad.tar.gz").unlink()
+    found = build(submissions, site, None, 0)
+    assert (found.results, found.read) == (6, 0)
+    assert read == ["2026-11/broken.tar.gz"]
+    assert "moved.tar.gz" in rows_of(site, "next")
+    assert "2026-11/bad.tar.gz" not in rows_of(site, "2026-11")
+    assert not [*(site / "systems").glob("bad-*")], "pages of what is gone are gone"
+    assert len([*(site / "results").iterdir()]) == 5
+
+
+def test_another_file_of_signers_is_asked_again(submissions: Path, site: Path) -> None:
+    (submissions / "signers").write_text((submissions / "signers").read_text().replace("ada@", "bob@"))
+    build(submissions, site, None, 0)
+    assert rows_of(site, "2026-11")["2026-11/ada/alpha.tar.gz"]["signer"] == "bob@site.example"
+    (submissions / "signers").write_text("")
+    build(submissions, site, None, 0)
+    assert {row["signer"] for row in rows_of(site, "2026-11").values()} == {None}
+
+
+def test_a_withdrawn_archive_stays_visible_with_its_reason(submissions: Path, site: Path) -> None:
+    with (submissions / "list.toml").open("a") as settings:
+        settings.write(
+            '[[withdrawn]]\narchive = "2026-11/ada/alpha.tar.gz"\non = 2026-12-01\nreason = "a <b>fault</b>"\n'
+        )
+    build(submissions, site, None, 0)
+    assert "2026-11/ada/alpha.tar.gz" not in rows_of(site, "2026-11")
+    assert "2026-06/ada/alpha.tar.gz" in rows_of(site, "2026-11"), "the result before counts again"
+    assert "2026-12-01: a &lt;b&gt;fault" in (site / "editions/2026-11/score.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("titel = 'x'", "titel"),
+        ("address = 'javascript:alert(1)'", "address"),
+        ("title = ", "list.toml"),
+        ("[[withdrawn]]\narchive = 'no.tar.gz'\non = 2026-01-01\nreason = 'x'", "not there: no.tar.gz"),
+    ],
+)
+def test_wrong_settings_are_named_and_nothing_is_made(
+    text: str, reason: str, submissions: Path, tmp_path: Path
+) -> None:
+    (submissions / "list.toml").write_text(text)
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        build(submissions, tmp_path / "new", None, 0)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_of_other_files_is_left_alone(submissions: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "results").mkdir(parents=True)
+    (other / "results" / "precious").touch()
+    for folder in (other, submissions, submissions.parent):
+        with pytest.raises(UsageError):
+            build(submissions, folder, None, 0)
+    assert (other / "results" / "precious").exists()
+
+
+def test_the_verb_names_what_it_did(submissions: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("list", "build", str(submissions), "--output", str(site), "--replay", "0")
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "3 editions, 7 results (0 read now), 3 not read" in said.out
+    assert "not read: 2026-11/text.tar.gz: " in said.err
+    assert main(["list", "build", str(submissions / "none"), "--output", str(site)]) == 2
+
+
+def test_an_empty_folder_is_a_list(tmp_path: Path) -> None:
+    (tmp_path / "signers").touch()
+    assert build(tmp_path, tmp_path / "site", None, 0) == Built(1, 0, 0, ())
+    assert "No official system" in (tmp_path / "site" / "index.html").read_text()
