@@ -77,11 +77,9 @@ def of_description(file: Path) -> Iterator[str]:
 def problems(base: str) -> Iterator[str]:
     """Everything that is wrong with a branch."""
     before, now = contents(base), contents("HEAD")
-    if before - now and any(file.name.endswith(ARCHIVES) for file in changed(base, "MD")):
-        gone = [
-            str(file) for file in changed(base, "MD") if file.name.endswith(ARCHIVES) and not moved(file, base, now)
-        ]
-        yield from (f"{name}: a listed archive stays as it is; withdraw it in list.toml" for name in gone)
+    for file in changed(base, "MD") if before - now else ():
+        if file.name.endswith(ARCHIVES) and not moved(file, base, now):
+            yield f"{file}: a listed archive stays as it is; withdraw it in list.toml"
     for file in changed(base, "AM"):
         if file.is_symlink():
             yield f"{file}: links are not followed"

@@ -15,7 +15,7 @@ from analysis.output.frames import csv_text
 from analysis.output.page import vocabulary as words
 from analysis.output.page.embed import library
 from analysis.output.page.links import page_script
-from analysis.output.pages import templates
+from analysis.output.pages import render
 from analysis.results.ranking import ORDERS, STATUSES, Order
 from analysis.verbs.ranking_page import date_of, largest_of, measures_of
 from referee.listing.editions import Edition
@@ -69,13 +69,12 @@ class Site:
         yield "trends.html", self._render("trends.html", "", "trends", rows=rows, drawing=trend_figure(rows))
         yield from tables("trends", rows)
         yield "feed.xml", feed(self.settings, self.editions, self.systems)
-        yield "assets/list.js", templates(__package__).get_template("list.js").render().encode()
         yield "assets/library.js", library().encode()
         yield "assets/report.js", page_script().encode()
 
     def _render(self, template: str, root: str, here: str, **values: Any) -> bytes:
-        page = templates(__package__).get_template(template)
-        return page.render(settings=self.settings, editions=self.editions, root=root, here=here, **values).encode()
+        shared = {"settings": self.settings, "editions": self.editions, "root": root, "here": here}
+        return render(template, __package__, **shared, **values).encode()
 
     def _edition(self, edition: Edition) -> Iterator[File]:
         for view in VIEWS:

@@ -36,7 +36,7 @@ class System:
 
     @property
     def latest(self) -> Listed:
-        """Its official archive of the latest edition, or else any; copies and withdrawn ones last."""
+        """Its latest official archive, or else any; copies and withdrawn ones last."""
         places = {row["origin"] for row in self.history}
         counting = [each for each in self.listed if str(each.result.origin) in places]
         return max(
