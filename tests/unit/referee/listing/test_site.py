@@ -18,9 +18,24 @@ from aiperf.errors import UsageError
 from analysis.results.compliance import check_result
 from referee.listing import reading
 from referee.listing.site import Built, build
+from referee.listing.submissions import Submission
 from tests.unit.referee.listing.conftest import HOSTILE, TURNED
 
 ORDERS = ("score", "regulated", "accelerator", "energy")
+
+
+BROKEN = "2026-11/broken.tar.gz"
+
+
+class Reader:
+    """Reads no archive, and notes which it was to read."""
+
+    def __init__(self) -> None:
+        self.places: list[str] = []
+
+    def __call__(self, submission: Submission, **_: object) -> reading.Facts:
+        self.places.append(submission.place)
+        return reading.Facts(made_by="", failure="broken")
 
 
 def data_of(site: Path, name: str) -> dict[str, Any]:
@@ -112,29 +127,24 @@ def test_a_build_without_a_change_reads_and_writes_nothing(
 ) -> None:
     before = state_of(site)
 
-    def refuse(submission: reading.Submission, **_: object) -> reading.Facts:
-        raise AssertionError(submission) if submission.place != "2026-11/broken.tar.gz" else OSError("broken")
-
-    monkeypatch.setattr(reading, "read_archive", lambda each, **more: reading.Facts(made_by="", failure="broken")
-                        if each.place == "2026-11/broken.tar.gz" else refuse(each, **more))  # fmt: skip
+    reader = Reader()
+    monkeypatch.setattr(reading, "read_archive", reader)
     found = build(submissions, site, None, 0)
     assert (found.results, found.read) == (7, 0)
+    assert reader.places == [BROKEN], "a failure is not kept"
     changed = {name for name, state in state_of(site).items() if state != before[name]}
     assert all("2026-11" in name or name == "index.html" for name in changed), "but for the reason of the broken one"
 
 
 def test_an_archive_more_and_one_less(submissions: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    honest = reading.read_archive
-    monkeypatch.setattr(
-        reading, "read_archive", lambda each, **more: (read.append(each.place), honest(each, **more))[1]
-    )
+    reader = Reader()
+    monkeypatch.setattr(reading, "read_archive", reader)
     # Moved to another edition: the same bytes are not read again.
     shutil.move(submissions / "2026-06" / "hostile.tar.gz", submissions / "moved.tar.gz")
     (submissions / "2026-11" / "bad.tar.gz").unlink()
     found = build(submissions, site, None, 0)
     assert (found.results, found.read) == (6, 0)
-    assert read == ["2026-11/broken.tar.gz"]
+    assert reader.places == [BROKEN]
     assert "moved.tar.gz" in rows_of(site, "next")
     assert "2026-11/bad.tar.gz" not in rows_of(site, "2026-11")
     assert not [*(site / "systems").glob("bad-*")], "pages of what is gone are gone"

@@ -21,13 +21,13 @@ TEMPLATE = ROOT / "examples" / "list"
 
 def git(repository: Path, *words: str) -> None:
     identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", "-c", "core.hooksPath=")
-    subprocess.run(["git", "-C", repository, *identity, *words], check=True, capture_output=True)
+    subprocess.run(["git", "-C", str(repository), *identity, *words], check=True, capture_output=True)
 
 
 def check(repository: Path) -> tuple[int, str]:
     git(repository, "add", "-A")
     git(repository, "commit", "--allow-empty", "-m", "submission")
-    program = [sys.executable, repository / "check_submissions.py", "main"]
+    program = [sys.executable, str(repository / "check_submissions.py"), "main"]
     done = subprocess.run(program, cwd=repository, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 

@@ -1,0 +1,53 @@
+"""The pages of a list in a real browser: opened from a folder, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome
+
+from tests.support.browser import DESKTOP, PHONE, open_page, show
+
+PAGES = ("index.html", "editions/2026-06/energy.html", "systems.html", "trends.html", "systems/*.html")
+LOADED = "return performance.getEntriesByType('resource').length"
+VISIBLE = "return [...document.querySelectorAll('table.results tr:not([hidden]) td.system')].length"
+
+
+@pytest.fixture(scope="module")
+def browser(built: Path) -> Iterator[Chrome]:
+    with open_page(built / "index.html", DESKTOP) as driver:
+        yield driver
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_page_fits_the_screen_and_runs_nothing_of_others(
+    browser: Chrome, built: Path, size: tuple[int, int], dark: bool
+) -> None:
+    for page in (page for name in PAGES for page in sorted(built.glob(name))):
+        show(browser, page, size, dark)
+        assert browser.execute_script("return document.documentElement.scrollWidth") == size[0], page
+        assert browser.execute_script(LOADED) == 0, page
+        assert browser.execute_script("return window.hacked === undefined && document.images.length === 0"), page
+        links = [link.get_attribute("href") for link in browser.find_elements("css selector", "a[href]")]
+        files = [Path(str(link).removeprefix("file://").partition("#")[0]) for link in links]
+        assert [file for file in files if not file.is_file()] == [], page
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_a_filter_hides_the_other_rows(browser: Chrome, built: Path) -> None:
+    show(browser, built / "editions" / "2026-11" / "score.html", DESKTOP, dark=False)
+    assert browser.execute_script(VISIBLE) == 5
+    field = browser.find_element("css selector", "#filters input")
+    field.send_keys("alpha eve@")
+    assert browser.execute_script(VISIBLE) == 1
+    assert "1 of 5 rows" in browser.find_element("id", "filters").text
+
+
+def test_the_charts_of_a_report_are_drawn_from_the_scripts_of_the_site(browser: Chrome, built: Path) -> None:
+    show(browser, next((built / "results").glob("*/index.html")), DESKTOP, dark=False)
+    assert browser.execute_script("return document.documentElement.dataset.drawn") == "yes"
+    browser.find_element("link text", "The list").click()
+    assert browser.find_element("tag name", "h1").text == "November 2026"
