@@ -30,6 +30,8 @@ def sentence_of(answer: Answer | None) -> str:
         words = ["waiting for its replicas"]
     if status.state == "silent":
         words.append(f"its primary ({status.primary}) gives no sign of life; if it is dead: {status.next}")
+    if status.slow:
+        words.append("slow replicas hold it back")
     if status.simulated:
         words.append("simulated: nothing is trained")
     if status.state == "interrupted":

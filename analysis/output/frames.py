@@ -17,6 +17,7 @@ from aiperf.records.columns import TIME, TRIAL
 from aiperf.untrusted.text import for_cell
 from analysis.reading.run_data import RunData
 from analysis.reading.work import every_epoch
+from analysis.report.cluster.parts import EffectPart, GoodputPart, LostPart
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
 from analysis.report.model import (
     FailurePart,
@@ -53,10 +54,20 @@ def tables_of(report: Report) -> dict[str, pd.DataFrame]:
         "failures": _table(FailurePart, report.failures),
         "rules": _table(RulePart, report.rules),
         "usage": _table(UsagePart, report.usage),
+        **_goodput(report.goodput),
+        **({"effects": _table(EffectPart, report.comparison.effects)} if report.comparison is not None else {}),
         **_roofline(report.roofline),
         **_hybrid(report.hybrid),
         **(_science(report.workloads) if report.is_science else _automl(report)),
     }
+
+
+def _goodput(part: GoodputPart | None) -> dict[str, pd.DataFrame]:
+    """Lost hours by cause, of all nodes and of each; none of reports of earlier versions."""
+    if part is None:
+        return {}
+    own = [({"node": node.node}, lost) for node in part.nodes for lost in node.lost]
+    return {"lost_hours": _table(LostPart, part.lost), "lost_hours_of_nodes": _placed(LostPart, own)}
 
 
 def _automl(report: Report) -> dict[str, pd.DataFrame]:

@@ -18,7 +18,7 @@ from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
 from analysis.output.page.hybrid import group_rows, server_rows, training_rows
 from analysis.output.page.science import LEFT, currency_of, filled, model_rows, result_rows, split
-from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, known
+from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, goodput, known, slowness
 from analysis.report.model import ReplicaPart, Report
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.state import IN_PROGRESS
@@ -125,8 +125,11 @@ def closing_lines(report: Report) -> Iterator[str]:
         yield f"nothing was trained: {assumptions(report.assumed)}"
     if report.state in IN_PROGRESS:
         yield f"{report.state}: this is the run so far; it has no verdict before its end"
+    if report.goodput is not None and report.started is not None:
+        yield f"goodput: {goodput(report.goodput)}"
     for notice in report.notices:
         yield f"notice: {notice}"
+    yield from slow_lines(report)
     for damage in report.damages:
         yield f"damaged record: {damage}"
     for violation in report.violations:
@@ -134,6 +137,15 @@ def closing_lines(report: Report) -> Iterator[str]:
         yield f"{broken}: {violation.rule}: found {violation.found}; required {violation.required}"
     yield from why_lines(report)
     yield report.final_line
+
+
+def slow_lines(report: Report) -> Iterator[str]:
+    """The slow replicas, the slowest first, with what differs."""
+    slow = report.comparison.slow if report.comparison is not None else ()
+    for part in slow[:MOST_NAMED]:
+        yield f"slow: {slowness(part)}"
+    if len(slow) > MOST_NAMED:
+        yield f"slow: and {len(slow) - MOST_NAMED} more; tables/effects.csv has all"
 
 
 def why_lines(report: Report) -> Iterator[str]:

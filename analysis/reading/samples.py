@@ -38,8 +38,10 @@ COLUMNS = (
     "memory_used_bytes",
     "memory_total_bytes",
     "memory_percent",
+    "accelerator_clock_mhz",
 )
-"""Columns kept of a sample; over a node's accelerators, use is a mean, power and energy are sums.
+"""Columns kept of a sample; over a node's accelerators, use and clock are means, power and energy
+are sums.
 """
 
 PLAIN = COLUMNS[6:10]
@@ -62,6 +64,7 @@ class _Accelerator(msgspec.Struct, gc=False):
     memory_total: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_FB_TOTAL")
     power: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_POWER_USAGE")
     energy: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
+    clock: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_SM_CLOCK")
     uuid: Any = None
     index: Any = None
 
@@ -148,8 +151,8 @@ def _table(times: Sequence[int], samples: Sequence[_Line]) -> tuple[Series, NDAr
         found = np.bincount(of[there], values[there], len(samples)).astype(np.float64)
         return found, np.bincount(of[there], minlength=len(samples)).astype(np.float64)
 
-    (use, users), (used, of_used), (size, of_size), (power, powers), (energy, energies) = (
-        sums(name) for name in ("use", "memory_used", "memory_total", "power", "energy")
+    (use, users), (used, of_used), (size, of_size), (power, powers), (energy, energies), (clock, clocks) = (
+        sums(name) for name in ("use", "memory_used", "memory_total", "power", "energy", "clock")
     )
     plain = [np.fromiter(map(attrgetter(name), samples), np.float64, len(samples)) for name in PLAIN]
     with np.errstate(all="ignore"):
@@ -159,6 +162,6 @@ def _table(times: Sequence[int], samples: Sequence[_Line]) -> tuple[Series, NDAr
             # A partial sum would look like a saving.
             np.where((powers == counts) & (counts > 0), power, np.nan),
             np.where((energies == counts) & (counts > 0), energy, np.nan) / MJ_PER_J,
-            *plain, 100 * plain[2] / plain[3],
+            *plain, 100 * plain[2] / plain[3], clock / clocks,
         ])  # fmt: skip
     return table, ~np.isinf(table).any(axis=1) & (plain[3] != 0)

@@ -20,6 +20,8 @@ from aiperf.run_directory.measured import MicroRow
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import MANY_TRIALS, do_both
+from analysis.report.cluster.goodput import Windows, goodput_part, windows_of
+from analysis.report.cluster.slow import Comparison, compare, comparison_part
 from analysis.report.convergence import convergence_notices
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
@@ -86,10 +88,11 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
     # Errors of classification belong to AutoML; workloads have qualities of their own.
     classified = None if data.is_science else data.work.columns
     several = len(data.ledger.trials) > MANY_TRIALS and not data.is_science
-    told, (physics, rates) = do_both(partial(_told, data), partial(_examined, data), several)
+    told, examined = do_both(partial(_told, data), partial(_examined, data), several)
     trials, replicas = told.trials, tuple(_in_state(part, state) for part in told.replicas)
     total = sum(trial.operations for trial in trials)
     error = 1.0 if classified is None else classified.best_error(data.end_ms)
+    physics = examined.physics
     verdict = _verdict(data, state, trials, error, physics)
     scored = verdict["status"] != "FAILED"
     score = operations_per_second(total, data.duration_ms) if scored else None
@@ -111,9 +114,11 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
         assumed=_assumed(data, physics),
         roofline=roofline,
         hybrid=hybrid_part(data),
+        comparison=comparison_part(examined.comparison, replicas),
+        goodput=goodput_part(data, told.phases, examined.windows, replicas),
         **verdict,
         **_surroundings(data, trials),
-        **(rates if scored else {}),
+        **(examined.rates if scored else {}),
         **(_science(data, trials, roofline) if data.is_science
            else _automl(data, trials, score, error, told.phases)),
     )  # fmt: skip
@@ -137,11 +142,22 @@ def _told(data: RunData) -> _Told:
     return _Told(trials, phases, _replicas(data, trials, phases), _timeline(data))
 
 
-def _examined(data: RunData) -> tuple[PhysicsPart, dict[str, float | None]]:
-    """Examine by physics the work of the run, and compute its peak and sustained rates."""
+class _Examined(NamedTuple):
+    """Parts of the report from the work next to the devices and samples behind it."""
+
+    physics: PhysicsPart
+    rates: dict[str, float | None]
+    comparison: Comparison
+    windows: Windows
+
+
+def _examined(data: RunData) -> _Examined:
+    """Examine the work by physics, compute its rates and its times, and compare the replicas."""
     evidence = Evidence(data)
     rates = {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(evidence.work.every)}
-    return physics_part(evidence, findings_of(evidence)), rates
+    return _Examined(
+        physics_part(evidence, findings_of(evidence)), rates, compare(evidence), windows_of(data, evidence.work)
+    )
 
 
 def _automl(

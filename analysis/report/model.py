@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from aiperf.rules.table import RULES_VERSION, Status
+from analysis.report.cluster.parts import ComparisonPart, GoodputPart
 from analysis.report.estimates import Part, PhysicsPart, StatisticsPart
 from analysis.report.hybrid.parts import HybridPart
 from analysis.report.roofline.parts import RooflinePart
@@ -335,6 +336,10 @@ class Report(Part):
     """Ceilings of the machine by the micro suite; null in reports of earlier versions."""
     hybrid: HybridPart | None = None
     """Groups of ranks that exchanged with parameter servers; null if trainings were synchronous."""
+    comparison: ComparisonPart | None = None
+    """Replicas next to each other, and those that are slow; null in reports of earlier versions."""
+    goodput: GoodputPart | None = None
+    """Productive and lost hours; null in reports of earlier versions."""
     usage: tuple[UsagePart, ...]
     """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]

@@ -48,12 +48,25 @@ def covered_share(times: Series, reach_ms: float, working: WorkIntervals) -> flo
 
 def mean_while_working(node: NodeSeries, column: str, working: WorkIntervals) -> float | None:
     """Mean of a column over the samples of the working time; None without any."""
+    _, values = _while_working(node, column, working)
+    return float(values.mean()) if values.size else None
+
+
+def lowest_while_working(node: NodeSeries, column: str, working: WorkIntervals) -> tuple[float, float] | None:
+    """Time and value of the lowest sample of the working time; None without any."""
+    times, values = _while_working(node, column, working)
+    place = int(values.argmin()) if values.size else 0
+    return (float(times[place]), float(values[place])) if values.size else None
+
+
+def _while_working(node: NodeSeries, column: str, working: WorkIntervals) -> tuple[Series, Series]:
+    """Times and values of the samples of the working time that have one."""
     begins, ends = working
     times, values = node.column("time_ms"), node.column(column)
     place = np.searchsorted(begins, times, side="right") - 1
     inside = (place >= 0) & ~np.isnan(values)
     inside &= times <= (ends[np.maximum(place, 0)] if ends.size else -np.inf)
-    return float(values[inside].mean()) if inside.any() else None
+    return times[inside], values[inside]
 
 
 def most_accelerators(node: NodeSeries) -> int:

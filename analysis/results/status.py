@@ -16,6 +16,7 @@ from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import Snapshot, read_snapshot
+from analysis.output.page.vocabulary import slowness
 from analysis.output.tables import worst_first
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import Part
@@ -117,6 +118,10 @@ class RunStatus(Part):
     """Operations per second so far; of an ended run its score, null if it has none."""
     regulated_score_ops: float | None
     replicas: tuple[ReplicaStatus, ...]
+    slow: tuple[str, ...] | None = None
+    """Replicas that are slower than their like so far, with what differs, the slowest first; null
+    if they were not compared, as in a snapshot.
+    """
     waits_for: tuple[str, ...] = ()
     """Causes of a start that takes longer than 15 s, as the primary has last reported."""
     next: str
@@ -150,6 +155,7 @@ def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms:
         score_ops=report.score_ops,
         regulated_score_ops=report.regulated_score_ops,
         replicas=_replicas(data, report, state),
+        slow=tuple(map(slowness, report.comparison.slow)) if report.comparison is not None else None,
         waits_for=_waits(data.paths) if state == "starting" else (),
         next=next_command(state, data.paths),
     )

@@ -19,7 +19,7 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, Usag
 from aiperf.run_directory.measured import read_rows
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.storage.patience import PATIENCE
-from analysis.output.tables import MOST_ROWS, make_table, print_line, print_report
+from analysis.output.tables import MOST_NAMED, MOST_ROWS, make_table, print_line, print_report
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import no_garbage_collection
 from analysis.report.build import build_report
@@ -124,6 +124,8 @@ def _status(arguments: argparse.Namespace) -> int:
     console = open_console()
     print_line(console, _status_line(status))
     console.print(_status_table(status))
+    for text in (status.slow or ())[:MOST_NAMED]:
+        print_line(console, f"slow: {text}")
     return EXIT_DONE
 
 

@@ -6,6 +6,8 @@ from datetime import datetime
 
 from aiperf.cli.units import count, of_asked, percent, si
 from analysis.output.page.machine import Machine
+from analysis.report.cluster.effects import FEWEST
+from analysis.report.cluster.parts import ComparisonPart, EffectPart, GoodputPart, NodeHoursPart
 from analysis.report.model import AssumedPart, Report, TrialPart
 from analysis.report.state import IN_PROGRESS
 
@@ -83,6 +85,57 @@ def readable_time(moment: str | None) -> str:
     if moment is None:
         return "never started"
     return datetime.fromisoformat(moment).strftime("%-d %b %Y %H:%M UTC")
+
+
+MEASURES = {"work": "rate of the same work", "between": "time between trainings"}
+"""Measures by which replicas are compared."""
+
+
+def comparison(part: ComparisonPart) -> str:
+    """The result of comparing the replicas, in a sentence."""
+    if not part.compared:
+        return f"Replicas are not compared: it takes {FEWEST} of one kind that have completed an epoch."
+    slow = len({effect.replica for effect in part.slow})
+    others = f"{count(part.compared, 'replica')} {'was' if part.compared == 1 else 'were'} compared"
+    if not slow:
+        return f"No replica was slow: {others} by a fit on the size of their networks and the batch size."
+    return f"{count(slow, 'replica')} held the run back: {others} by a fit on the size of their networks and the " \
+           "batch size."  # fmt: skip
+
+
+def slowness(part: EffectPart) -> str:
+    """A slow replica in words: how much, with its interval, what differs and what supports it."""
+    where = f" on {part.node}" if part.node else ""
+    share = f"{percent(-part.effect)} slower ({percent(-part.high)} to {percent(-part.low)})"
+    return f"replica {part.replica}{where}: {share}, {MEASURES[part.measure]}; {part.phase}: {part.evidence}"
+
+
+CAUSES = PHASES | {
+    "lost": "training that died with its unfinished epoch",
+    "repeated": "epochs that an interrupted training had completed before",
+    "unreported": "training after the last report that counts",
+}
+"""Causes of lost hours and their meaning."""
+
+
+def goodput(part: GoodputPart) -> str:
+    """Productive and lost hours in a sentence."""
+    if part.share is None:
+        return "No hours were recorded."
+    work = f"{percent(part.share)} of {part.hours:,.1f} {part.unit} hours trained or evaluated work that counts once"
+    if part.lost:
+        largest = part.lost[0]
+        work += f"; the largest loss is {largest.cause} ({CAUSES.get(largest.cause, largest.cause)}) with " \
+                f"{percent(largest.share)}"  # fmt: skip
+    between_h = part.mean_time_between_interruptions_h
+    if between_h is None:
+        return f"{work}; nothing was interrupted."
+    return f"{work}; {count(part.interruptions, 'interruption')}, one every {readable_duration(3600 * between_h)}."
+
+
+def shares_of(part: NodeHoursPart) -> dict[str, float]:
+    """Share of a node's hours that was lost, by cause."""
+    return {lost.cause: lost.share for lost in part.lost}
 
 
 def evaluated_architectures(trials: tuple[TrialPart, ...]) -> int:

@@ -1,0 +1,97 @@
+"""The phase or the fact of its node in which a slow replica differs from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp
+from statistics import median
+
+from aiperf.clock import format_utc
+from analysis.reading.telemetry import NodeSeries
+from analysis.report.model import ReplicaPart
+from analysis.report.sampling import WorkIntervals, lowest_while_working, mean_while_working
+
+WORKING = ("train", "evaluate", "checkpoint", "storage")
+"""Phases between the beginnings of two epochs."""
+
+BETWEEN = ("search", "start", "build", "checkpoint", "storage", "idle")
+"""Phases between two trainings."""
+
+SLOWER_CLOCK = 0.97
+"""Share of the others' clock below which a clock explains a slow training."""
+
+BUSIER_PERCENT = 20.0
+"""Points of CPU use above the others' from which on other programs explain a slow training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What differs, and the words that support it."""
+
+    phase: str
+    evidence: str
+
+
+def cause_of(
+    measure: str, own: ReplicaPart, others: Sequence[ReplicaPart], effect: float, loads: Mapping[int, Load]
+) -> Cause:
+    """Find the phase that exceeds the others' most; `effect` is the logarithm of a factor."""
+    phases = WORKING if measure == "work" else BETWEEN
+    its = _per_work(own, phases, exp(-effect)) if measure == "work" else _per_trial(own, phases)
+    usual = [_per_work(each, phases, 1.0) if measure == "work" else _per_trial(each, phases) for each in others]
+    excess = {phase: its[phase] - median([each[phase] for each in usual] or [0.0]) for phase in phases}
+    phase = max(phases, key=lambda name: excess[name])
+    if measure == "between":
+        return Cause(phase, f"{phase} takes {excess[phase]:.1f} s longer for each training than usual")
+    found = _of_node(loads, own, others) if phase in ("train", "evaluate") else None
+    return found or Cause(phase, f"{phase} takes {excess[phase]:.3f} s longer for each second of the others' work")
+
+
+def _per_work(part: ReplicaPart, phases: Sequence[str], factor: float) -> dict[str, float]:
+    """Seconds of each phase for one second of work at the pace of the others."""
+    total = sum(part.phases_s.get(phase, 0.0) for phase in phases)
+    return {phase: factor * part.phases_s.get(phase, 0.0) / total if total else 0.0 for phase in phases}
+
+
+def _per_trial(part: ReplicaPart, phases: Sequence[str]) -> dict[str, float]:
+    return {phase: part.phases_s.get(phase, 0.0) / max(1, part.trials) for phase in phases}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The node of a replica while it worked, by its samples; None: not sampled."""
+
+    clock_mhz: float | None = None
+    """Mean clock of the accelerators."""
+    lowest: tuple[float, float] | None = None
+    """Time in UTC milliseconds and value of the lowest sample of it."""
+    cpu_percent: float | None = None
+
+
+def load_of(node: NodeSeries | None, working: WorkIntervals) -> Load:
+    """The load of a node in the working time of a replica."""
+    if node is None:
+        return Load()
+    clock = "accelerator_clock_mhz"
+    return Load(
+        mean_while_working(node, clock, working), lowest_while_working(node, clock, working),
+        mean_while_working(node, "cpu_percent", working),
+    )  # fmt: skip
+
+
+def _of_node(loads: Mapping[int, Load], own: ReplicaPart, others: Sequence[ReplicaPart]) -> Cause | None:
+    """A lower clock of its accelerators, or busier CPUs, as telemetry shows them; None without."""
+    its = loads.get(own.replica, Load())
+    # Others on its node have the same samples.
+    elsewhere = [loads[part.replica] for part in others if part.node != own.node and part.replica in loads]
+    clocks = [load.clock_mhz for load in elsewhere if load.clock_mhz is not None]
+    if its.clock_mhz is not None and clocks and its.clock_mhz < SLOWER_CLOCK * (usual := median(clocks)):
+        sample = f", {its.lowest[1]:.0f} MHz at {format_utc(int(its.lowest[0]))}" if its.lowest is not None else ""
+        found = f"its accelerators ran at {its.clock_mhz:.0f} MHz{sample}, those of the others at {usual:.0f} MHz"
+        return Cause("clocks", found)
+    cpus = [load.cpu_percent for load in elsewhere if load.cpu_percent is not None]
+    if its.cpu_percent is not None and cpus and its.cpu_percent > (busy := median(cpus)) + BUSIER_PERCENT:
+        found = f"the CPUs of its node were {its.cpu_percent:.0f} % in use, those of the others {busy:.0f} %"
+        return Cause("processors", f"{found}: look for other programs there")
+    return None

@@ -1,0 +1,147 @@
+"""Effects of replicas on a measure, by a robust fit: what is left when the work is accounted for.
+
+The fit is Huber's M-estimator by iteratively reweighted least squares (Huber and Ronchetti, Robust
+Statistics, 2009, section 7.8). The effect of a replica is the median of what the fit leaves of its
+observations. Slow replicas are left out and the fit is repeated until no more are found, so that
+they do not bend what they are compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+Marks = NDArray[np.bool_]
+
+FEWEST = 4
+"""Replicas of a kind from which on they are compared."""
+
+LEAST = 0.05
+"""Share by which a slow replica is slower at least."""
+
+WRONGLY = 0.01
+"""Probability that a run without slow replicas accuses any (Bonferroni over its replicas)."""
+
+PER_COLUMN = 5
+"""Observations for each column of a fit."""
+
+_TUNING = 1.345
+"""Huber's constant: 95 % efficiency for normal errors (Huber and Ronchetti, section 4.5)."""
+
+_NORMAL = 1.4826
+"""Standard deviation of a normal distribution in median absolute deviations."""
+
+_OF_MEDIAN = 1.2533
+"""Standard error of a median of normal values in standard errors of their mean: sqrt(pi / 2)."""
+
+_ROUNDS, _REPEATS = 30, 5
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """The effect of each replica: logarithms of factors, and their standard errors."""
+
+    replicas: NDArray[np.int64]
+    effects: Numbers
+    errors: Numbers
+    """Standard error of each effect."""
+    counts: NDArray[np.int64]
+    """Observations of each."""
+    slow: Marks
+    predicted: Numbers
+    """Value of each observation by the fit, at the median replica."""
+
+    @property
+    def reach(self) -> float:
+        """Student's t of a 95 % interval."""
+        return _student(0.975, len(self.replicas) - 1)
+
+
+def effects_of(replicas: NDArray[np.int64], values: Numbers, columns: Numbers) -> Effects:
+    """The effects of replicas on (observations,) logarithms, apart from (observations, n) columns.
+
+    `replicas` has the replica of each observation. The most important columns come first: those for
+    which there are too few observations are left out.
+    """
+    numbers, places, counts = np.unique(replicas, return_inverse=True, return_counts=True)
+    design = _design(columns)
+    slow = np.zeros(len(numbers), bool)
+    for _ in range(_REPEATS):
+        fitted = design @ _fit(design[~slow[places]], values[~slow[places]])
+        left = values - fitted
+        centres = _medians(left, places, len(numbers))
+        middle = float(np.median(centres[~slow]))
+        effects = centres - middle
+        errors = _errors(left - centres[places], counts, places, effects[~slow])
+        found = _judged(effects, errors, slow)
+        if (found == slow).all() or found.sum() > len(numbers) / 2:
+            break
+        slow = found
+    return Effects(numbers, effects, errors, counts, slow, fitted + middle)
+
+
+def _design(columns: Numbers) -> Numbers:
+    """A constant and those columns that vary, as many as the observations bear."""
+    varying = columns[:, np.ptp(columns, axis=0) > 1e-9] if len(columns) else columns
+    kept = varying[:, : max(0, len(columns) // PER_COLUMN - 1)]
+    centred = kept - kept.mean(axis=0)
+    return np.column_stack([np.ones(len(columns)), centred / np.maximum(centred.std(axis=0), 1e-12)])
+
+
+def _fit(design: Numbers, values: Numbers) -> Numbers:
+    """Coefficients of the columns."""
+    weights: Numbers = np.ones(len(values))
+    found: Numbers = np.zeros(design.shape[1])
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        before, found = (
+            found,
+            np.asarray(np.linalg.lstsq(design * root[:, None], values * root, rcond=None)[0], np.float64),
+        )
+        left = np.abs(values - design @ found)
+        scale = _NORMAL * float(np.median(left))
+        if scale <= 1e-12 or np.abs(found - before).max() < 1e-9:
+            break
+        weights = np.minimum(1.0, _TUNING * scale / np.maximum(left, 1e-300))
+    return np.asarray(found, np.float64)
+
+
+def _medians(values: Numbers, places: NDArray[np.int64], size: int) -> Numbers:
+    """The median of the values at each place."""
+    order = np.lexsort((values, places))
+    ordered, counts = values[order], np.bincount(places, minlength=size)
+    begins = np.cumsum(counts) - counts
+    return np.asarray((ordered[begins + (counts - 1) // 2] + ordered[begins + counts // 2]) / 2, np.float64)
+
+
+def _errors(within: Numbers, counts: NDArray[np.int64], places: NDArray[np.int64], effects: Numbers) -> Numbers:
+    """Standard errors of effects; the spread of the effects stands for single observations."""
+    several = counts[places] > 1
+    free = int(several.sum()) - int((counts > 1).sum())
+    own = within[several]
+    # Too few repetitions say too little about the noise of one observation.
+    enough = free >= max(FEWEST, len(counts) // 2)
+    scale = _spread(own) * np.sqrt(len(own) / free) if enough else _spread(effects)
+    return np.asarray(scale * np.where(counts > 1, _OF_MEDIAN, 1.0) / np.sqrt(counts), np.float64)
+
+
+def _spread(values: Numbers) -> float:
+    return _NORMAL * float(np.median(np.abs(values - np.median(values))))
+
+
+def _judged(effects: Numbers, errors: Numbers, slow: Marks) -> Marks:
+    """The replicas that are slower by `LEAST`, and by more than the spread of the others."""
+    others = effects[~slow]
+    deviations = np.maximum(_spread(others), errors)
+    limit = -_student(1 - WRONGLY / len(effects), len(others) - 1) * deviations
+    return np.asarray((effects <= log(1 - LEAST)) & (effects < limit), np.bool_)
+
+
+def _student(share: float, degrees: int) -> float:
+    from scipy.special import stdtrit  # noqa: PLC0415  (a fifth of the time to import this program)
+
+    return float(stdtrit(max(1, degrees), share))

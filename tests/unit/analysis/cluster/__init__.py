@@ -1,0 +1,1 @@
+"""Tests of what a report says about the cluster."""

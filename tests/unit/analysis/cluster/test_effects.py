@@ -1,0 +1,61 @@
+"""Effects of replicas: planted ones are found, even replicas are not accused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.report.cluster.effects import Effects, effects_of
+
+TRAININGS = 12
+
+
+def drawn(seed: int, replicas: int, slower: dict[int, float], noise: float = 0.02) -> Effects:
+    """Replicas that train networks of many sizes at a rate that saturates with the size."""
+    rng = np.random.default_rng(seed)
+    own = np.repeat(np.arange(replicas), TRAININGS)
+    sizes, batches = rng.uniform(22, 25, len(own)), rng.choice([4.0, 5.0, 6.0], len(own))
+    rates = -np.log1p(np.exp(22.0 - sizes)) + 0.05 * batches + rng.normal(0, noise, len(own))
+    rates += np.array([np.log(1 / slower.get(replica, 1.0)) for replica in own.tolist()])
+    return effects_of(own, rates, np.column_stack([sizes, batches, (sizes - 20) ** 2]))
+
+
+def slow(found: Effects) -> set[int]:
+    return set(found.replicas[found.slow].tolist())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_slow_replica_of_eight_is_found_and_none_is_accused_in_an_even_run(seed: int) -> None:
+    assert slow(drawn(seed, 8, {})) == set()
+    assert slow(drawn(seed, 8, {seed % 8: 1.15})) == {seed % 8}
+
+
+def test_one_in_a_hundred_of_512_that_is_slower_by_8_percent_is_found() -> None:
+    planted = dict.fromkeys(range(7, 512, 100), 1.08)
+    found = drawn(1, 512, planted)
+    assert slow(found) == set(planted)
+    half = found.reach * found.errors[found.slow]
+    assert (np.abs(found.effects[found.slow] + np.log(1.08)) < 2 * half).all(), "the intervals are of this width"
+
+
+def test_a_replica_is_not_slow_for_networks_that_are_slower_on_all() -> None:
+    own = np.repeat(np.arange(8), TRAININGS)
+    rng = np.random.default_rng(3)
+    # Replica 0 has small networks alone, at a third of the others' rate as the fit has it.
+    sizes = np.where(own == 0, rng.uniform(20, 22, len(own)), rng.uniform(20.5, 25, len(own)))
+    rates = 0.4 * sizes + rng.normal(0, 0.01, len(own))
+    assert slow(effects_of(own, rates, sizes[:, None])) == set()
+    rates[own == 0] -= 0.2
+    assert slow(effects_of(own, rates, sizes[:, None])) == {0}
+
+
+def test_less_than_five_percent_is_not_slow() -> None:
+    assert slow(drawn(1, 64, {5: 1.03}, noise=0.001)) == set()
+
+
+def test_single_observations_are_compared_by_the_spread_of_all() -> None:
+    values = np.log(np.array([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 0.5]))
+    found = effects_of(np.arange(8), values, np.zeros((8, 1)))
+    assert slow(found) == {7}
+    assert found.effects[7] == pytest.approx(np.log(0.5), abs=0.02)
+    assert (found.errors > 0).all()
