@@ -22,7 +22,8 @@ def _sample(rng: random.Random, number: int, accelerators: int) -> dict[str, Any
     gpu = {"DCGM_FI_DEV_GPU_UTIL": rng.randint(0, 100), "DCGM_FI_DEV_FB_USED": rng.uniform(0, 8e4),
            "DCGM_FI_DEV_FB_TOTAL": 81559.0}  # fmt: skip
     rest = {"cpu_percent": rng.uniform(0, 100), "memory_used_bytes": 2**37 + number, "memory_total_bytes": 2**40}
-    devices = [{**gpu, "DCGM_FI_DEV_POWER_USAGE": rng.uniform(70, 900)} for _ in range(accelerators)]
+    devices = [{**gpu, "DCGM_FI_DEV_POWER_USAGE": rng.uniform(70, 900), "DCGM_FI_DEV_SM_CLOCK": rng.randint(300, 1980)}
+               for _ in range(accelerators)]  # fmt: skip
     return {"time": format_utc(1_700_000_000_000 + 30_000 * number), "accelerators": devices, **rest}
 
 
@@ -34,12 +35,14 @@ def _row(sample: dict[str, Any]) -> list[float]:
         return [float(gpu[f"DCGM_FI_DEV_{name}"]) for gpu in gpus if f"DCGM_FI_DEV_{name}" in gpu]
 
     use, used, size, power = of("GPU_UTIL"), of("FB_USED"), of("FB_TOTAL"), of("POWER_USAGE")
+    clock = of("SM_CLOCK")
     return [
         float(parse_utc(sample["time"])), len(gpus), sum(use) / len(use) if use else NAN,
         100 * sum(used) / sum(size) if size and len(used) == len(size) else NAN,
         sum(power) if power and len(power) == len(gpus) else NAN, NAN, sample["cpu_percent"], NAN,
         sample["memory_used_bytes"], sample["memory_total_bytes"],
         100 * sample["memory_used_bytes"] / sample["memory_total_bytes"],
+        sum(clock) / len(clock) if clock else NAN,
     ]  # fmt: skip
 
 
