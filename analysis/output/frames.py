@@ -17,7 +17,7 @@ from aiperf.records.columns import TIME, TRIAL
 from aiperf.untrusted.text import for_cell
 from analysis.reading.run_data import RunData
 from analysis.reading.work import every_epoch
-from analysis.report.cluster.parts import EffectPart, GoodputPart, LostPart
+from analysis.report.estimates import EffectPart, GoodputPart, LostPart
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
 from analysis.report.model import (
     FailurePart,

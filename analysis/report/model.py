@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from aiperf.rules.table import RULES_VERSION, Status
-from analysis.report.cluster.parts import ComparisonPart, GoodputPart
-from analysis.report.estimates import Part, PhysicsPart, StatisticsPart
+from analysis.report.estimates import ComparisonPart, GoodputPart, Part, PhysicsPart, StatisticsPart
 from analysis.report.hybrid.parts import HybridPart
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.state import State

@@ -7,7 +7,7 @@ from datetime import datetime
 from aiperf.cli.units import count, of_asked, percent, si
 from analysis.output.page.machine import Machine
 from analysis.report.cluster.effects import FEWEST
-from analysis.report.cluster.parts import ComparisonPart, EffectPart, GoodputPart, NodeHoursPart
+from analysis.report.estimates import ComparisonPart, EffectPart, GoodputPart, NodeHoursPart
 from analysis.report.model import AssumedPart, Report, TrialPart
 from analysis.report.state import IN_PROGRESS
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
 from analysis.reading.run_data import RunData
-from analysis.report.cluster.parts import GoodputPart, LostPart, NodeHoursPart
+from analysis.report.estimates import GoodputPart, LostPart, NodeHoursPart
 from analysis.report.intervals import Spans, code
 from analysis.report.model import ReplicaPart
 from analysis.report.rates.work_intervals import WorkIntervals

@@ -18,7 +18,7 @@ import numpy as np
 from aiperf.records.bodies import TrialStarted
 from analysis.report.cluster.causes import Cause, Load, cause_of, load_of
 from analysis.report.cluster.effects import FEWEST, Effects, Numbers, effects_of
-from analysis.report.cluster.parts import ComparisonPart, EffectPart
+from analysis.report.estimates import ComparisonPart, EffectPart
 from analysis.report.model import ReplicaPart
 from analysis.report.physics import Evidence
 from analysis.report.rates.pace import Kind, trained_of

@@ -13,7 +13,7 @@ from aiperf.wire.messages import Phase
 from analysis.output.page.vocabulary import goodput
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.report.cluster.parts import GoodputPart, NodeHoursPart
+from analysis.report.estimates import GoodputPart, NodeHoursPart
 from tests.support.hand_made import T0_MS, HandMadeRun
 
 PHASES: tuple[Phase, ...] = ("search", "build", "train", "evaluate", "checkpoint", "storage", "idle")
