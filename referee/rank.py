@@ -33,9 +33,9 @@ def _execute(arguments: argparse.Namespace) -> int:
 RANK = Command(
     description=(
         "Rank results. Run directories and archives are recomputed, and plans of official runs are made again; a bare "
-        "report.json is unverified and has no rank. Runs with the same name, replicas, devices and configuration are "
-        "one system, ranked by their median run; systems whose 95 % intervals overlap that of the first of a rank "
-        "share it."
+        "report.json is unverified and has no rank. Runs of one signer with the same name, replicas, devices and "
+        "configuration are one system, ranked by their median run; systems whose 95 % intervals overlap that "
+        "of the first of a rank share it."
     ),
     example="aiperf rank runs/* --by regulated --html ranking.html",
     configure=_configure,

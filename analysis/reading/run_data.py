@@ -15,6 +15,7 @@ from aiperf.records.chain import hash_of
 from aiperf.records.columns import PLACE
 from aiperf.records.damage import Damage
 from aiperf.records.entries import TrialLedger
+from aiperf.records.fencing import PRIMARY, reading_order
 from aiperf.records.ledger import Ledger
 from aiperf.rules.score_over_time import Course
 from aiperf.run_directory.manifest import Manifest, read_manifest
@@ -123,7 +124,13 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         telemetry = gather_telemetry(samples, ledger.offsets_ms)
         nodes = read_measured(paths, ledger)
         costs = read_costs(paths, ledger)
-        also = [*_described(paths, manifest), *nodes.damages, *costs.damages, *check_superseded(superseded)]
+        also = [
+            *_described(paths, manifest),
+            *_unfinished(gathered.unfinished, ledger),
+            *nodes.damages,
+            *costs.damages,
+            *check_superseded(superseded),
+        ]
         found = inspection.damages(architectures, workers)
         damages = in_order([*architectures.damages(), *found, *also])
     end_ms, ended = _end(ledger, now_ms)
@@ -166,6 +173,20 @@ def _gather(files: Iterable[WriterRecords], inspection: Inspection, superseded: 
         found.unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []
         found.architectures.update(dict.fromkeys(_architectures(writer)))
     return found
+
+
+def _unfinished(names: Iterable[str], ledger: Ledger) -> Iterator[Damage]:
+    """Primaries' unfinished lines in a run that has ended: the last one ends after all others."""
+    for name in names if ledger.run_ended is not None else ():
+        if name.startswith(PRIMARY) and reading_order(name.removesuffix(".jsonl")) <= _last(ledger):
+            yield Damage(
+                f"history/{name}", None, "record", "an unfinished line of a primary", "none: the run has ended"
+            )
+
+
+def _last(ledger: Ledger) -> tuple[bool, int, str]:
+    """The place of the primary that ended the run in the order of reading."""
+    return min(map(reading_order, ledger.last_of_writer_ms), default=reading_order(PRIMARY))
 
 
 def _fold(ledger: Ledger, read: WriterRecords) -> None:

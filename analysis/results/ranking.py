@@ -1,9 +1,10 @@
 """A ranking over many runs: official ones in order; unofficial, invalid and unverified ones apart.
 
 A run is ranked once, whichever of its copies are given. Several runs of one system are one row:
-that of the median run, of an even number the lower of the two in the middle. A system is a name
-with its numbers of replicas, accelerators and ranks, its models of devices, its configuration, and
-whoever signed it.
+that of the median run, of an even number the lower of the two in the middle. A system is the signer
+of its results and a name with its numbers of replicas, accelerators and ranks, its models of
+devices, and its configuration. All but the signer can be copied, so results that nobody known has
+signed are rows of their own: no submission changes the row of another one.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Literal
 import pandas as pd
 
 from aiperf.config.sections.run import RunSection
-from aiperf.run_directory.paths import RunPaths
 from analysis.output.page.machine import Hardware, hardware_of
 from analysis.report.estimates import IntervalPart
 from analysis.report.model import Report
+from analysis.results.copies import RANKED, contest, names_to_look_at, once
 from analysis.results.source import RunResult
 
 Order = Literal["score", "regulated", "accelerator", "energy"]
@@ -39,6 +40,9 @@ MOST_SHARED = 0.05
 Few or unequal replicas make it as wide as the measure itself. A run that is known that badly would
 share its rank with runs of many times its score.
 """
+
+COPIED = "copied"
+"""Reason in place of a rule: the result has parts of one that somebody else has signed."""
 
 STATUSES = {
     "official": "Official",
@@ -89,10 +93,12 @@ class Row:
     """Time of the release: ISO 8601, UTC."""
     run: str = ""
     """Name of the run directory, archive or file."""
-    page: str | None = None
-    """Path of the report's page, if there is one."""
     replicas_asked: int | None = None
     """Replicas that the configuration asks for; `replicas` took part."""
+    signer: str | None = None
+    """Signer of all runs of the system, by the file of allowed signers."""
+    contested: str = ""
+    """Other results that have parts of this one, separated by commas."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +106,15 @@ class Ranking:
     """Rows in order: official by rank, then unofficial, invalid and unverified ones.
 
     `problems`: paths that hold no result. `same`: results that are the same run as an earlier one,
-    as pairs of both paths.
+    as pairs of both paths. `conflicts`: different results that claim parts of one run, and names
+    that can be taken for others, in words.
     """
 
     order: Order
     rows: tuple[Row, ...]
     problems: tuple[str, ...] = ()
     same: tuple[tuple[str, str], ...] = ()
+    conflicts: tuple[str, ...] = ()
 
     def with_status(self, status: str) -> tuple[Row, ...]:
         """The rows of one status."""
@@ -120,35 +128,45 @@ class Ranking:
 
 def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = ()) -> Ranking:
     """Sort results. Official ones whose intervals overlap that of the first of a rank share it."""
-    kept, same = once(results)
-    groups: dict[str, list[RunResult]] = {}
-    for result in kept:
-        groups.setdefault(_system(result), []).append(result)
+    kept, same = once(results, [*STATUSES], lambda result: _shown(_row(result, order)))
+    found = contest(kept)
+    groups: dict[str, list[Row]] = {}
+    for place, result in enumerate(kept):
+        contested = ", ".join(sorted(str(kept[rival].origin) for rival in found.rivals.get(place, ())))
+        row = replace(_row(result, order), contested=contested)
+        if place in found.refused:
+            row = replace(row, status="unofficial", reasons=", ".join(filter(None, [row.reasons, COPIED])))
+        groups.setdefault(_system(result), []).append(row)
     rows = [_median(group, order) for group in groups.values()]
     rows.sort(key=lambda row: ([*STATUSES].index(row.status), -_key(row, order), row.system, row.origin))
-    return Ranking(order, tuple(_ranked(rows, order)), tuple(problems), tuple(same))
+    rivals = {str(kept[place].origin): _all_of(place, found.rivals) for place in range(len(kept))}
+    conflicts = (*found.words, *names_to_look_at(kept))
+    return Ranking(order, tuple(_ranked(rows, order, rivals)), tuple(problems), tuple(same), conflicts)
 
 
-def once(results: Iterable[RunResult]) -> tuple[list[RunResult], list[tuple[str, str]]]:
-    """One result of each run, and the others, each with the one that was kept.
+def _shown(row: Row) -> Row:
+    """A row without what a copy of the run has otherwise: its place."""
+    return replace(row, origin="", run="", system="")
 
-    It is the first of those with the best status: a damaged copy does not take the run's place.
-    """
-    found = list(results)
-    best: dict[str, RunResult] = {}
-    for result in sorted(found, key=lambda result: [*STATUSES].index(result.status)):
-        if result.identity is not None:
-            best.setdefault(result.identity, result)
-    kept = [result for result in found if result.identity is None or best[result.identity] is result]
-    others = [result for result in found if result.identity is not None and best[result.identity] is not result]
-    return kept, [(str(result.origin), str(best[result.identity or ""].origin)) for result in others]
+
+def _all_of(place: int, rivals: dict[int, set[int]]) -> int:
+    """The first of all results that a result contests with, also through others; itself if none."""
+    found, ahead = {place}, [place]
+    while ahead:
+        new = rivals.get(ahead.pop(), set()) - found
+        found |= new
+        ahead += new
+    return min(found)
 
 
 def _system(result: RunResult) -> str:
-    """A text that runs of one system have in common. Runs without a score stand for themselves."""
+    """A text that runs of one system have in common.
+
+    Runs without a score, and those without a signer, stand for themselves.
+    """
     report = result.report
-    if result.status not in ("official", "unofficial"):
-        return str(result.origin)
+    if result.status not in RANKED or result.signer is None:
+        return f"{result.origin}"
     devices = sorted(part.name for part in report.physics.devices) if report.physics is not None else []
     size = (report.present, report.accelerators, report.ranks)
     parts = [result.status, result.signer, system_name(result), *size, devices, report.configuration]
@@ -169,32 +187,30 @@ def _folder(origin: Path) -> Path:
     return origin.parent.parent if (origin.parent.name, origin.name) == ("report", "report.json") else origin
 
 
-def _page(origin: Path) -> str | None:
-    """The page next to a report.json, or in the run directory."""
-    folder = origin.parent if origin.name == "report.json" else RunPaths(origin).report
-    page = folder / "report.html"
-    return str(page) if page.is_file() else None
-
-
-def _median(group: Sequence[RunResult], order: Order) -> Row:
-    rows = sorted((_row(result, order) for result in group), key=lambda row: (_key(row, order), row.origin))
+def _median(group: Sequence[Row], order: Order) -> Row:
+    rows = sorted(group, key=lambda row: (_key(row, order), row.origin))
     # Of an even number the lower one: a mean of two would be the result of no run.
     middle = rows[(len(rows) - 1) // 2]
     others = ", ".join(row.origin for row in rows if row is not middle)
     return replace(middle, runs=len(rows), others=others)
 
 
-def _ranked(rows: Iterable[Row], order: Order) -> Iterable[Row]:
-    """Competition ranking: rows are compared with the first of a rank, not one with the next."""
+def _ranked(rows: Iterable[Row], order: Order, rivals: dict[str, int]) -> Iterable[Row]:
+    """Competition ranking: rows are compared with the first of a rank, not one with the next.
+
+    `rivals`: a number that results with parts of one run have in common. They are one for others.
+    """
     first: Row | None = None
-    for place, row in enumerate(rows, start=1):
+    above: set[int] = set()
+    for row in rows:
         if row.status != "official" or getattr(row, ORDERS[order]) is None:
             yield row
             continue
         if first is None or not _level(first, row, order):
             # Compared with the first of a rank, since overlaps are not transitive: a chain of
             # neighbours could join the best with the worst.
-            first = replace(row, rank=place)
+            first = replace(row, rank=1 + len(above - {rivals[row.origin]}))
+        above.add(rivals[row.origin])
         yield replace(row, rank=first.rank)
 
 
@@ -242,7 +258,7 @@ def _row(result: RunResult, order: Order) -> Row:
         accelerator=hardware.accelerator,
         started=report.started,
         run=_folder(result.origin).name,
-        page=_page(result.origin),
+        signer=result.signer,
     )
 
 

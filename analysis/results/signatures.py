@@ -38,6 +38,11 @@ class SignatureResult:
     signer: str | None = None
     """The identity that the file of signers gives to the key; None if it does not know the key."""
 
+    @property
+    def valid_signer(self) -> str | None:
+        """The signer, if the signature is one of this run."""
+        return self.signer if self.valid else None
+
 
 def statement_of(paths: RunPaths, report: Report, checksums: bytes) -> str:
     """The statement of a run with this report, in an archive with these checksums.
@@ -75,6 +80,12 @@ def sign(statement: str, key: Path) -> dict[str, bytes]:
         return {STATEMENT: statement.encode(), SIGNATURE: signature.read_bytes()}
 
 
+def check_signers(signers: Path) -> None:
+    """Raise UsageError if there is no file of allowed signers."""
+    if not signers.is_file():
+        raise UsageError(f"{signers} is not a file of allowed signers")
+
+
 def verify_signature(folder: Path, signers: Path, report: Report | None = None) -> SignatureResult:
     """Verify the signature of an unpacked archive, and that its statement is this run's.
 
@@ -83,8 +94,7 @@ def verify_signature(folder: Path, signers: Path, report: Report | None = None) 
     EnvironmentNotReadyError without ssh-keygen.
     """
     statement, signature = folder / STATEMENT, folder / SIGNATURE
-    if not signers.is_file():
-        raise UsageError(f"{signers} is not a file of allowed signers")
+    check_signers(signers)
     if missing := [file.name for file in (statement, signature) if not file.is_file()]:
         return SignatureResult(False, f"the result is not signed: it has no {' and no '.join(missing)}")
     signed = statement.read_bytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import tempfile
 import threading
@@ -16,7 +15,9 @@ from pydantic import ValidationError
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.records.chain import hash_of
+from aiperf.records.columns import text_of
 from aiperf.records.damage import Damage
+from aiperf.records.run_head import final_head
 from aiperf.rules.science import SCIENCE_RULES_VERSION
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
@@ -27,30 +28,29 @@ from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.state import State, read_now
 from analysis.results.archive import is_archive, open_archive
+from analysis.results.signatures import verify_signature
 
 # The identity of a run, which is the same for its directory, its copies and its archives: a
 # ranking counts each run once.
 
-_RELEASED = b'"type":"run_released"'
-_TIME = re.compile(rb'"time":"([^"]*)"')
 
+def run_identity(data: RunData) -> str | None:
+    """The hash of the release that counts: it has t0 to the millisecond. None if there is none.
 
-def run_identity(paths: RunPaths) -> str:
-    """The hash of the primary's last release record: it has t0 to the millisecond.
-
-    A run that was never released is known by its `run.json`.
+    Only a complete record of a primary that was not superseded is one (`Ledger.released`).
     """
-    lines = []
-    for file in sorted(paths.history.glob("primary*.jsonl")):
-        with file.open("rb") as stream:
-            lines += [line.rstrip(b"\n") for line in stream if _RELEASED in line]
-    last = max(lines, key=_time, default=None)
-    return hash_of(last if last is not None else paths.run.read_bytes())
+    released = data.ledger.released
+    return None if released is None else hash_of(f"{released.time_ms} {released.body}".encode())
 
 
-def _time(line: bytes) -> bytes:
-    found = _TIME.search(line)
-    return found.group(1) if found else b""
+def evidence_of(data: RunData) -> frozenset[str]:
+    """The hashes of the steps of all epochs, which no two trainings have in common."""
+    return frozenset(
+        text_of(value)
+        for trial in data.ledger.trials.values()
+        for value in trial.epochs.rows.hashes[:, 0].tolist()
+        if value
+    )
 
 
 # The result of each kind of source.
@@ -64,7 +64,7 @@ class RunResult:
     """A report, and the damages of its records.
 
     `recomputed`: its numbers were computed from raw records just now. `identity` is the same for
-    all copies of a run; None if it is not known.
+    all copies of a run, `head` for those with the same records; None if it is not known.
     """
 
     origin: Path
@@ -74,8 +74,11 @@ class RunResult:
     identity: str | None = None
     contradictions: tuple[str, ...] = ()
     """Contradictions that repeating parts of the run gives, in words."""
+    head: str | None = None
+    evidence: frozenset[str] = frozenset()
+    """Hashes of the steps of its epochs."""
     signer: str | None = None
-    """Identity behind a verified signature; None without one, or if it was not asked for."""
+    """Signer of the result; None: it is not signed by anybody who is known."""
 
     @property
     def status(self) -> str:
@@ -96,10 +99,11 @@ Repeat = Callable[[RunPaths], Sequence[str]]
 """Function that repeats parts of a run, and gives the contradictions to its records in words."""
 
 
-def read_result(path: Path, repeat: Repeat | None = None) -> RunResult:
+def read_result(path: Path, repeat: Repeat | None = None, signers: Path | None = None) -> RunResult:
     """Read the result at a path. Raises RunDirectoryError if there is none, with the reason.
 
-    With `repeat`, parts of a run that its records call official are done again.
+    With `repeat`, parts of a run that its records call official are done again. With `signers`, a
+    file of allowed signers, a signature is verified.
     """
     if path.is_file() and not is_archive(path):
         return RunResult(path, read_report_file(path), recomputed=False)
@@ -108,7 +112,10 @@ def read_result(path: Path, repeat: Repeat | None = None) -> RunResult:
         data, state = read_result_data(paths, unpacked=folder != path)
         report = build_report(data, state)
         found = tuple(repeat(paths)) if repeat is not None and report.verdict == "official" else ()
-        return RunResult(path, report, True, data.damages, run_identity(paths), found)
+        return RunResult(
+            path, report, True, data.damages, run_identity(data), found, final_head(paths), evidence_of(data),
+            verify_signature(folder, signers, report).valid_signer if signers is not None else None,
+        )  # fmt: skip
 
 
 def read_result_data(paths: RunPaths, unpacked: bool) -> tuple[RunData, State | None]:
@@ -166,10 +173,10 @@ def read_report_file(path: Path) -> Report:
         raise RunDirectoryError(f"{path} is not a report of this version: {reason_of(error)}") from None
 
 
-def try_result(path: Path, repeat: Repeat | None = None) -> RunResult | str:
+def try_result(path: Path, repeat: Repeat | None = None, signers: Path | None = None) -> RunResult | str:
     """The result at a path, or why there is none: one bad path must not hide the others."""
     try:
-        return read_result(path, repeat)
+        return read_result(path, repeat, signers)
     except AiperfError as error:
         return cut(" ".join(error.lines))
     except Exception as error:  # whatever is in it, it costs its own line only

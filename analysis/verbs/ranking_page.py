@@ -1,12 +1,9 @@
-"""The page of a ranking: its rows with bars, and links to the pages of the runs."""
+"""The page of a ranking: its rows with bars."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
-from urllib.parse import quote
 
 from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
@@ -30,8 +27,10 @@ def date_of(moment: str | None) -> str:
     return " ".join(words.readable_time(moment).split()[:3]) if moment is not None else "-"
 
 
-def ranking_page(ranking: Ranking, folder: Path, workloads: Sequence[WorkloadRow] = ()) -> str:
-    """The page of a ranking as one file, for this folder.
+def ranking_page(ranking: Ranking, workloads: Sequence[WorkloadRow] = ()) -> str:
+    """The page of a ranking as one file.
+
+    It leads to no page of a submission, which its submitter may have written.
 
     Rows of workloads are those of `rank_workloads`; each workload, framework and size has a table.
     """
@@ -42,7 +41,7 @@ def ranking_page(ranking: Ranking, folder: Path, workloads: Sequence[WorkloadRow
         parts=[(status, heading, rows, measures_of(rows, ORDERS[ranking.order]), largest_of(rows, ranking.order))
                for status, heading in STATUSES.items()
                if (rows := ranking.with_status(status)) or status == "official"],
-        links={row.origin: _link(row.page, folder) for row in ranking.rows if row.page is not None},
+        links={},
         notes={},
         official=OFFICIAL,
         date_of=date_of,
@@ -59,8 +58,3 @@ def measures_of(rows: Sequence[Row], first: str) -> list[tuple[str, str, str]]:
 def largest_of(rows: Sequence[Row], order: Order) -> float:
     """The value whose bar is full."""
     return max((getattr(row, ORDERS[order]) or 0.0 for row in rows), default=0.0)
-
-
-def _link(page: str, folder: Path) -> str:
-    """A relative address, so that page and runs can move together."""
-    return quote(Path(os.path.relpath(page, folder)).as_posix())

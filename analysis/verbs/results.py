@@ -20,6 +20,7 @@ from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
 from analysis.results.science import WorkloadRow, rank_workloads, workload_frame
+from analysis.results.signatures import check_signers
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
 
@@ -62,15 +63,16 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "energy": lambda row: si(row.operations_per_joule, "OP/J"),
     "date": lambda row: date_of(row.started),
     "runs": lambda row: str(row.runs),
+    "signer": lambda row: row.signer or "-",
     "rules not met": lambda row: row.reasons or "-",
 }
 """The table of a ranking; columns without any value are left out."""
 
-DROPPED = ("processor", "run", "runs", "nodes", "per accelerator", "energy", "95 % interval", "rules not met",
+DROPPED = ("processor", "run", "runs", "signer", "nodes", "per accelerator", "energy", "95 % interval", "rules not met",
            "accelerator", "date", "replicas", "error", "regulated")  # fmt: skip
 """Columns that a narrow terminal leaves out, in this order: rank, system and score stay."""
 
-LEFT = frozenset({"system", "run", "processor", "accelerator", "rules not met"})
+LEFT = frozenset({"system", "run", "signer", "processor", "accelerator", "rules not met"})
 
 UNITS = {
     "score_ops": "OPS",
@@ -93,19 +95,26 @@ def configure_rank(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", nargs="+", type=Path, metavar="DIR|ARCHIVE|report.json", help="results to rank")
     parser.add_argument("--by", choices=list(ORDERS), default="score", help="what to sort by (default: %(default)s)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the ranking as a page")
+    parser.add_argument(
+        "--signers", type=Path, metavar="FILE",
+        help="verify signatures of archives with this file of allowed signers: runs of one system that one of them "
+             "has signed are one row",
+    )  # fmt: skip
     add_format(parser, ("table", "json", "csv"))
 
 
 def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     """Rank the results and print the ranking; `repeat` does parts of official runs again."""
-    found = [try_result(path, repeat) for path in arguments.results]
+    if arguments.signers is not None:
+        check_signers(arguments.signers)
+    found = [try_result(path, repeat, arguments.signers) for path in arguments.results]
     found = [item if isinstance(item, str) else _rankable(item, arguments.by) for item in found]
     problems = [item for item in found if isinstance(item, str)]
     results = [item for item in found if isinstance(item, RunResult)]
     ranking = rank((item for item in results if not item.report.is_science), arguments.by, problems)
     workloads = rank_workloads(item for item in results if item.report.is_science)
     if arguments.html is not None:
-        write_output(arguments.html, ranking_page(ranking, arguments.html.absolute().parent, workloads))
+        write_output(arguments.html, ranking_page(ranking, workloads))
     if arguments.format == "json":
         document = {
             "order": ranking.order,
@@ -113,6 +122,7 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
             "workloads": [asdict(row) for row in workloads],
             "problems": problems,
             "same": [{"origin": origin, "kept": kept} for origin, kept in ranking.same],
+            "conflicts": list(ranking.conflicts),
         }
         say_json(json.dumps(document, indent=2))
     elif arguments.format == "csv":
@@ -153,6 +163,8 @@ def _print_ranking(ranking: Ranking) -> None:
         console.print(table)
     for origin, kept in ranking.same:
         print_line(console, f"the same run as {kept}: {origin}")
+    for conflict in ranking.conflicts:
+        print_line(console, f"look at: {conflict}")
     for problem in ranking.problems:
         print_line(console, f"not read: {problem}")
 

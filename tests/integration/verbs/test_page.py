@@ -171,26 +171,24 @@ def test_pages_of_runs_without_work_are_whole(browser: Chrome, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_a_ranking_has_bars_and_leads_to_the_reports(
+def test_a_ranking_has_bars_and_leads_to_no_page_of_a_submission(
     browser: Chrome, page: Path, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     result = read_result(page.parent.parent)
     report = result.report.model_copy(update={"name": HOSTILE, "score_ops": 1e12, "verdict": "unofficial"})
-    half = replace(result, origin=Path("half"), identity=None,
+    half = replace(result, origin=Path("half"), identity=None, head=None, evidence=frozenset(),
                    report=report.model_copy(update={"score_ops": 5e11}))  # fmt: skip
     full = replace(result, report=report.model_copy(update={"configuration": {}}))
     file = tmp_path / "pages" / "ranking.html"
     file.parent.mkdir()
-    file.write_text(ranking_page(rank([half, full], "score"), file.parent))
+    file.write_text(ranking_page(rank([half, full], "score")))
     show(browser, file, size, dark=True)
     assert script(browser, "return document.documentElement.scrollWidth") == size[0], "no sideways scrolling"
     assert script(browser, "return [...document.querySelectorAll('.wide')].every(e => e.scrollWidth <= e.clientWidth)")
     widths = [element.size["width"] for element in browser.find_elements("css selector", ".meter i")]
     assert widths[1] == pytest.approx(widths[0] / 2, abs=1)
-    link = browser.find_element("link text", HOSTILE)
     assert script(browser, "return window.hacked === undefined")
-    link.click()
-    wait_for(lambda: browser.current_url == page.as_uri())
+    assert script(browser, "return document.links.length") == 0, "a report's page is its submitter's"
 
 
 def test_no_word_is_too_long_for_a_phone(browser: Chrome, tmp_path: Path) -> None:

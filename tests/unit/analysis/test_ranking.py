@@ -37,6 +37,7 @@ def result(
             "statistics": report.statistics.model_copy(update={"score_ops": own}),
         }),
         recomputed=True,
+        signer="lab",
     )  # fmt: skip
 
 
@@ -135,6 +136,58 @@ def test_invalid_and_unverified_results_have_no_rank(template: RunResult) -> Non
         ("broken", "unverified", None),
     ]  # fmt: skip
     assert [row.score_ops for row in ranking.rows] == [1, None, 1e30, None]
+
+
+def test_results_that_nobody_known_has_signed_are_rows_of_their_own(template: RunResult) -> None:
+    signed = [result(template, "a", score) for score in (30.0, 10.0)]
+    foreign = replace(result(template, "a", 1.0), signer="other")
+    unsigned = [replace(result(template, "a", score), signer=None) for score in (2.0, 3.0)]
+    rows = rank([*signed, foreign, *unsigned], "score").rows
+    assert [(row.score_ops, row.signer, row.runs) for row in rows] == [
+        (10.0, "lab", 2), (3.0, None, 1), (2.0, None, 1), (1.0, "other", 1),
+    ]  # fmt: skip
+
+
+def with_steps(one: RunResult, *evidence: str, signer: str | None = None) -> RunResult:
+    """A result whose epochs have these steps."""
+    return replace(one, signer=signer, evidence=frozenset(evidence), head=str(one.origin))
+
+
+def test_results_that_share_steps_keep_their_rows_and_count_as_one(template: RunResult) -> None:
+    made = {"a": 50.0, "faster": 100.0, "b": 40.0, "slower": 10.0, "c": 5.0}
+    steps = {"b": "b", "c": "c"}
+    ranking = rank([with_steps(result(template, n, s), steps.get(n, "a")) for n, s in made.items()], "score")
+    assert [(row.system, row.rank, bool(row.contested)) for row in ranking.rows] == [
+        ("faster", 1, True), ("a", 1, True), ("b", 2, False), ("slower", 2, True), ("c", 3, False),
+    ]  # fmt: skip
+    assert len(ranking.conflicts) == 3
+    assert "a-50 and faster-100 are different results with the steps of 1 of 1 epochs" in ranking.conflicts[0]
+
+
+def test_a_signature_decides_whose_steps_they_are(template: RunResult) -> None:
+    own = with_steps(result(template, "a", 50.0), "1", signer="lab")
+    again = with_steps(result(template, "a", 51.0), "1", signer="lab")
+    copied = with_steps(result(template, "faster", 100.0), "1")
+    ranking = rank([copied, own, again], "score")
+    assert [(row.system, row.rank, row.status, row.reasons.split(", ")[-1]) for row in ranking.rows] == [
+        ("a", 1, "official", "evidence"), ("faster", None, "unofficial", "copied"),
+    ]  # fmt: skip
+
+
+def test_one_release_in_two_results_is_a_conflict(template: RunResult) -> None:
+    runs = [replace(result(template, n, s), identity="t0", signer=None, head=n) for n, s in (("a", 2.0), ("cut", 1.0))]
+    ranking = rank(runs, "score")
+    assert [(row.system, row.rank) for row in ranking.rows] == [("a", 1), ("cut", 1)]
+    assert "their release" in ranking.conflicts[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("Fr\u043entier", "Cyrillic, Latin"), ("Frontier\u200b", "U+200B"), ("富岳 Fugaku", ""), ("Größe 1", "")],
+)
+def test_names_that_can_be_taken_for_others_are_named(template: RunResult, name: str, found: str) -> None:
+    conflicts = rank([result(template, name, 1.0)], "score").conflicts
+    assert [found in line for line in conflicts] == [True] * bool(found)
 
 
 def test_a_run_and_its_copy_are_one_row(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Results that are the same run, and results that claim parts of one run.
+
+A copy adds nothing to a ranking: it is named and left out. Results that share a release or the
+steps of epochs and are *not* equal contradict each other, and nothing in their files says which of
+them is the run. So both keep the rows that they have alone, each names the other, and they count as
+one for the ranks of others. A signature decides: what somebody else took from a signed run, and did
+not sign, has no rank.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from analysis.results.source import RunResult
+
+RANKED = ("official", "unofficial")
+"""Statuses of results whose contradictions matter: the others have no score."""
+
+ALIKE = frozenset({"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE"})
+"""Scripts with letters that look like those of another one of them, as Unicode names them."""
+
+INVISIBLE = ("Cf", "Cc", "Co", "Cn")
+"""Categories of Unicode whose characters nobody sees."""
+
+
+def once(
+    results: Iterable[RunResult], order: Sequence[str], shown: Callable[[RunResult], object]
+) -> tuple[list[RunResult], list[tuple[str, str]]]:
+    """The results without copies, and the copies, each with the result that it is one of.
+
+    `order`: statuses, the best first. A copy has the same records and the same row (`shown`). A
+    damaged copy has other records; it is left out if the whole run is there.
+    """
+    found = list(results)
+    by_head: dict[tuple[str, object], RunResult] = {}
+    by_release: dict[str, RunResult] = {}
+    copies: dict[int, RunResult] = {}
+    for result in sorted(found, key=lambda result: order.index(result.status)):
+        kept = by_head.setdefault((result.head, shown(result)), result) if result.head is not None else result
+        if kept is result and result.status == "invalid" and result.identity is not None:
+            kept = by_release.get(result.identity, result)
+        if kept is not result:
+            copies[id(result)] = kept
+        elif result.identity is not None and result.status in RANKED:
+            by_release.setdefault(result.identity, result)
+    same = [(str(result.origin), str(copies[id(result)].origin)) for result in found if id(result) in copies]
+    return [result for result in found if id(result) not in copies], same
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Contradictions between results. Results are named by their place in the list."""
+
+    rivals: dict[int, set[int]] = field(default_factory=dict)
+    """Results that contradict each one that is contradicted."""
+    refused: frozenset[int] = frozenset()
+    """Results without a signature that have parts of a signed one."""
+    words: tuple[str, ...] = ()
+    """A line for each contradiction."""
+
+
+def contest(results: Sequence[RunResult]) -> Contest:
+    """Find the results that claim parts of one run."""
+    shared: dict[tuple[int, int], int] = {}
+    holders: dict[str, list[int]] = {}
+    for place, result in enumerate(results):
+        if result.status not in RANKED:
+            continue
+        for claim in (*result.evidence, *([f"release {result.identity}"] if result.identity is not None else [])):
+            for other in holders.setdefault(claim, []):
+                shared[other, place] = shared.get((other, place), 0) + (claim in result.evidence)
+            holders[claim].append(place)
+    rivals: dict[int, set[int]] = {}
+    refused: set[int] = set()
+    words = []
+    for (first, second), epochs in sorted(shared.items()):
+        signers = results[first].signer, results[second].signer
+        if signers[0] is not None and signers[0] == signers[1]:
+            continue  # a submitter's repetitions with one seed may have the same steps
+        rivals.setdefault(first, set()).add(second)
+        rivals.setdefault(second, set()).add(first)
+        unsigned = [place for place, signer in zip((first, second), signers, strict=True) if signer is None]
+        refused |= set(unsigned) if len(unsigned) == 1 else set()
+        words.append(_worded(results[first], results[second], epochs))
+    return Contest(rivals, frozenset(refused), tuple(words))
+
+
+def _worded(first: RunResult, second: RunResult, epochs: int) -> str:
+    least = min(len(first.evidence), len(second.evidence))
+    what = f"the steps of {epochs} of {least} epochs" if epochs else "their release"
+    return (
+        f"{first.origin} and {second.origin} are different results with {what} in common: one was made from the other, "
+        "or both are one training with one seed; signatures say whose the run is (--signers)"
+    )
+
+
+def names_to_look_at(results: Iterable[RunResult]) -> tuple[str, ...]:
+    """Names that can be taken for others: letters of several scripts, or characters unseen."""
+    found = []
+    for result in results:
+        name = result.report.name
+        unseen = sorted({f"U+{ord(c):04X}" for c in name if unicodedata.category(c) in INVISIBLE})
+        scripts = sorted({unicodedata.name(c, "-").split()[0] for c in name if c.isalpha()} & ALIKE)
+        if unseen:
+            found.append(f"{result.origin}: its name {name!a} has characters that are not seen: {', '.join(unseen)}")
+        if len(scripts) > 1:
+            found.append(f"{result.origin}: its name {name!a} mixes letters: {', '.join(scripts).title()}")
+    return tuple(found)

@@ -1,0 +1,158 @@
+"""Submissions made from those of others: no honest row changes, and nothing is merged unseen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace as replaced
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from aiperf.clock import format_utc
+from aiperf.records.bodies import EpochCompleted, RunEnded
+from aiperf.records.record import Record
+from aiperf.run_directory.paths import RunPaths
+from analysis.reading.run_data import read_run
+from analysis.results.ranking import Row, rank
+from analysis.results.source import RunResult, read_result
+from tests.forgeries.claims import OF_SECOND, PRIMARY
+from tests.forgeries.table import configure, invented, same
+from tests.support.forging import rewrite
+
+DAY_MS = 86_400_000
+
+
+def later(paths: RunPaths, by_ms: int) -> None:
+    """Everything at another time, told by all clocks and samples."""
+
+    def change(record: Record) -> Record:
+        body = record.body
+        if isinstance(body, RunEnded):
+            body = replace(body, end_ms=body.end_ms + by_ms)
+        return replace(record, time_ms=record.time_ms + by_ms, monotonic_ms=record.monotonic_ms + by_ms, body=body)
+
+    rewrite(paths, change)
+    for file in paths.telemetry_files():
+        head, *lines = file.read_text().splitlines()
+        samples = [json.loads(line) for line in lines]
+        for sample in samples:
+            moment = datetime.fromisoformat(sample["time"]) + timedelta(milliseconds=by_ms)
+            sample["time"] = format_utc(round(moment.timestamp() * 1000))
+        file.write_text("\n".join([head, *map(json.dumps, samples)]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def two(bases: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two honest runs of two systems: the second a day later, with trainings of its own."""
+    root = shutil.copytree(bases["official"], tmp_path_factory.mktemp("competitors") / "south")
+    paths = RunPaths(root)
+    configure(paths, run__name="south")
+    for file in paths.root.glob("evidence/*"):
+        file.write_bytes(b"")
+
+    def change(record: Record) -> Record:
+        body = record.body
+        return replace(record, body=invented(paths, body)) if isinstance(body, EpochCompleted) else record
+
+    rewrite(paths, change)
+    later(paths, DAY_MS)
+    return bases["official"], root
+
+
+@pytest.fixture(scope="module")
+def alone(two: tuple[Path, Path]) -> list[RunResult]:
+    """Both as they are read."""
+    results = [read_result(root) for root in two]
+    assert [result.status for result in results] == ["official"] * 2
+    assert not results[0].evidence & results[1].evidence
+    return results
+
+
+def cut(paths: RunPaths, other: Path) -> None:
+    """A trial cut off, the release kept."""
+
+    def change(record: Record) -> Record | None:
+        return None if getattr(record.body, "trial", None) == OF_SECOND else record
+
+    rewrite(paths, change)
+    paths.evidence(OF_SECOND).unlink()
+
+
+def named(paths: RunPaths, other: Path) -> None:
+    """The name of the competitor."""
+    configure(paths, run__name=json.loads((other / "run.json").read_text())["config"]["run"]["name"])
+    rewrite(paths, same)
+
+
+def alike(paths: RunPaths, other: Path) -> None:
+    """The own name with a Cyrillic letter."""
+    name = json.loads(paths.run.read_text())["config"]["run"]["name"]
+    configure(paths, run__name=name.replace("o", "\u043e").replace("a", "\u0430"))
+    rewrite(paths, same)
+
+
+def moments_later(paths: RunPaths, other: Path) -> None:
+    """A millisecond later."""
+    later(paths, 1)
+
+
+def released(paths: RunPaths, other: Path) -> None:
+    """The competitor's release in an unfinished line of another primary."""
+    lines = (other / "history" / f"{PRIMARY}.jsonl").read_bytes().splitlines()
+    line = next(line for line in lines if b'"type":"run_released"' in line)
+    paths.history_file("primary-2").write_bytes(line)
+
+
+Step = Callable[[RunPaths, Path], None]
+
+HOSTILE: list[tuple[Step, ...]] = [
+    (), (cut,), (named,), (alike,), (moments_later,), (released,), (named, moments_later),
+    (cut, named), (cut, alike, moments_later, released),
+]  # fmt: skip
+
+
+def rows_of(results: list[RunResult], honest: list[RunResult]) -> list[Row]:
+    origins = [str(result.origin) for result in honest]
+    rows = {row.origin: replaced(row, contested="") for row in rank(results, "score").rows}
+    return [rows[origin] for origin in origins]
+
+
+@pytest.mark.parametrize("steps", HOSTILE, ids=lambda steps: " ".join(step.__name__ for step in steps) or "copied")
+@pytest.mark.parametrize("source", [0, 1])
+def test_a_hostile_submission_leaves_honest_rows_as_they_are(
+    source: int, steps: tuple[Step, ...], two: tuple[Path, Path], alone: list[RunResult], tmp_path: Path
+) -> None:
+    root = shutil.copytree(two[source], tmp_path / "hostile")
+    for step in steps:
+        step(RunPaths(root), two[1 - source])
+    hostile = read_result(root)
+    expected = rows_of(alone, alone)
+    assert rows_of([*alone, hostile], alone) == expected
+    ranking = rank([*alone, hostile], "score")
+    if not steps:
+        assert ranking.same == ((str(root), str(two[source])),)
+    elif hostile.status == "official":
+        assert any(str(root) in line and str(two[source]) in line for line in ranking.conflicts)
+        assert max(row.rank or 0 for row in ranking.rows) <= max(row.rank or 0 for row in expected) + 1
+
+
+def test_an_unfinished_line_of_a_primary_is_damage_in_a_run_that_has_ended(
+    bases: dict[str, Path], tmp_path: Path
+) -> None:
+    root = shutil.copytree(bases["official"], tmp_path / "run")
+    released(RunPaths(root), bases["official"])
+    (damage,) = read_run(RunPaths(root)).damages
+    assert (damage.file, damage.kind) == ("history/primary-2.jsonl", "record")
+
+
+def test_a_replicas_unfinished_line_is_none(bases: dict[str, Path], tmp_path: Path) -> None:
+    """One that was killed while it wrote leaves such a line."""
+    root = shutil.copytree(bases["official"], tmp_path / "run")
+    file: Any = RunPaths(root).history_file("replica-0001-1")
+    file.write_bytes(file.read_bytes() + b'{"sequence":')
+    assert read_run(RunPaths(root)).damages == ()
