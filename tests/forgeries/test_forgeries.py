@@ -22,6 +22,7 @@ The rows of the table are classes of forgery (docs/trust.md):
 16. A patched trainer: tests/integration/verbs/test_audit.py; invented trainings:
     test_results.
 17. Evidence, witnesses and chain themselves: `files`.
+18. Submissions made from those of others, releases and names of others: test_competitors.
 """
 
 from __future__ import annotations
