@@ -11,7 +11,8 @@ from math import inf
 
 import pandas as pd
 
-from analysis.results.ranking import STATUSES, once, system_name
+from analysis.results.copies import once
+from analysis.results.ranking import STATUSES, system_name
 from analysis.results.source import RunResult
 
 Benchmark = tuple[str, str, str]
@@ -49,7 +50,9 @@ def rank_workloads(results: Iterable[RunResult]) -> tuple[WorkloadRow, ...]:
 
     Official rows have ranks, equal times the same one.
     """
-    kept, _ = once(results)
+    kept, _ = once(
+        results, [*STATUSES], lambda result: tuple(replace(row, origin="", system="") for row in _rows(result))
+    )
     groups: dict[Benchmark, list[WorkloadRow]] = {}
     for result in kept:
         for row in _rows(result):
