@@ -102,7 +102,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     step, memory = profile(), sweep()
     drawings = {"profile": profile_chart(step), "timeline": timeline_chart(step)}
     texts = {
-        "ranking": ranking_page(rank(results, "score"), root, rank_workloads(results)),
+        "ranking": ranking_page(rank(results, "score"), rank_workloads(results)),
         "scaling": scaling_page(series, scaling_chart(series)),
         "profile": render("profile.html", profile=step, drawings=drawings),
         "sweep": render("sweep.html", sweep=memory, drawings={"sweep": sweep_chart(memory)}),
