@@ -41,6 +41,11 @@ class Edition:
         return (*self.again, *self.rankings["score"].same)
 
     @property
+    def conflicts(self) -> tuple[str, ...]:
+        """Results that claim parts of one run, and names that can be taken for others, in words."""
+        return self.rankings["score"].conflicts
+
+    @property
     def title(self) -> str:
         """The title, such as June 2026."""
         return title_of(self.name)

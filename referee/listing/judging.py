@@ -92,7 +92,7 @@ def judged(submission: Submission, facts: Facts, signature: Signature) -> Listed
         broken.append(ViolationPart(rule="signature", found=reason, required="by a key of the list's signers"))
     result = RunResult(
         Path(submission.place), _with(report, broken, invalid), recomputed=True, identity=facts.identity,
-        contradictions=facts.contradictions, signer=signer,
+        contradictions=facts.contradictions, head=facts.head, evidence=facts.evidence, signer=signer,
     )  # fmt: skip
     words = f"signed by {signer}" if signer is not None else reason
     return Listed(submission, result, words, alphabets_of(system_name(result)))

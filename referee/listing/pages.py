@@ -137,6 +137,7 @@ def _besides(edition: Edition) -> dict[str, Any]:
     return {
         "edition": edition.name,
         "same": [{"place": place, "kept": kept} for place, kept in edition.same],
+        "conflicts": list(edition.conflicts),
         "withdrawn": [
             {"place": each.submission.place, "on": item.on.isoformat(), "reason": item.reason}
             for each, item in edition.withdrawn

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import analysis.output
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
+from aiperf.records.run_head import final_head
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.source_code import source_hash
 from aiperf.untrusted.reading import reason_of, shortened
@@ -30,7 +31,7 @@ from analysis.results.compliance import differences_to_stored
 from analysis.results.ranking import ORDERS, rank
 from analysis.results.science import rank_workloads
 from analysis.results.signatures import difference_to_statement
-from analysis.results.source import RunResult, opened_run, read_result_data, run_identity
+from analysis.results.source import RunResult, evidence_of, opened_run, read_result_data, run_identity
 from referee.listing.submissions import Submission
 
 RESULTS = "results"
@@ -52,6 +53,8 @@ class Facts(Part):
     report: Report | None = None
     """The recomputed report without trials, timeline and replicas."""
     identity: str | None = None
+    head: str | None = None
+    evidence: frozenset[str] = frozenset()
     contradictions: tuple[str, ...] = ()
     """Plans of an official run that were made again and differ."""
     differences: tuple[str, ...] = ()
@@ -158,7 +161,9 @@ def _read(submission: Submission, folder: Path, program: str, plans: int | None)
         facts = Facts(
             made_by=program,
             report=short(report),
-            identity=run_identity(paths),
+            identity=run_identity(data),
+            head=final_head(paths),
+            evidence=evidence_of(data),
             contradictions=_contradictions(paths, plans) if report.verdict == "official" else (),
             differences=tuple(differences_to_stored(root, report))[:SHOWN],
             signed=signed,

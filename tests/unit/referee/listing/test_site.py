@@ -101,6 +101,8 @@ def test_signatures_decide_and_forged_statements_are_invalid(built: Path) -> Non
     assert "statement" in rows["2026-11/forged.tar.gz"]["reasons"]
     alphas = {row["system_id"] for place, row in rows.items() if place.endswith("alpha.tar.gz")}
     assert len(alphas) == 2, "whoever takes another's name is another system"
+    (found,) = data_of(built, "editions/2026-11/score")["conflicts"]
+    assert "U+200B" in found, "hidden characters of the hostile name"
 
 
 def test_what_cannot_be_read_costs_its_own_line(built: Path) -> None:
