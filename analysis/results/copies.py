@@ -102,9 +102,15 @@ def names_to_look_at(results: Iterable[RunResult]) -> tuple[str, ...]:
     for result in results:
         name = result.report.name
         unseen = sorted({f"U+{ord(c):04X}" for c in name if unicodedata.category(c) in INVISIBLE})
-        scripts = sorted({unicodedata.name(c, "-").split()[0] for c in name if c.isalpha()} & ALIKE)
+        alphabets = alphabets_of(name)
         if unseen:
             found.append(f"{result.origin}: its name {name!a} has characters that are not seen: {', '.join(unseen)}")
-        if len(scripts) > 1:
-            found.append(f"{result.origin}: its name {name!a} mixes letters: {', '.join(scripts).title()}")
+        if alphabets:
+            found.append(f"{result.origin}: its name {name!a} mixes letters: {', '.join(alphabets).title()}")
     return tuple(found)
+
+
+def alphabets_of(name: str) -> tuple[str, ...]:
+    """The alphabets of a name's letters that look alike, if they are more than one."""
+    found = {unicodedata.name(letter, "-").split()[0] for letter in name if letter.isalpha()} & ALIKE
+    return tuple(sorted(found)) if len(found) > 1 else ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from aiperf.host import this_host
 from analysis.report.model import Report, ViolationPart
 from analysis.results.archive import SIGNATURE, STATEMENT
+from analysis.results.copies import alphabets_of
 from analysis.results.ranking import system_name
 from analysis.results.signatures import signer_of
 from analysis.results.source import RunResult
@@ -106,9 +106,3 @@ def _with(report: Report, broken: Sequence[ViolationPart], invalid: bool) -> Rep
     if broken and report.verdict == "official":
         return report.model_copy(update={**own, "verdict": "unofficial", "status": "UNOFFICIAL"})
     return report.model_copy(update=own)
-
-
-def alphabets_of(name: str) -> tuple[str, ...]:
-    """The alphabets of a name's letters, if they are more than one."""
-    found = {unicodedata.name(letter, "UNKNOWN").split()[0] for letter in name if letter.isalpha()}
-    return tuple(sorted(found)) if len(found) > 1 else ()

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis.results.copies import alphabets_of
 from analysis.results.source import RunResult, read_result
 from referee.listing.editions import editions_of, title_of
 from referee.listing.feed import NAMESPACE, feed
-from referee.listing.judging import Listed, alphabets_of, judged
+from referee.listing.judging import Listed, judged
 from referee.listing.reading import Facts
 from referee.listing.submissions import ListSettings, Problem, Submission, Withdrawn, day_of
 from referee.listing.systems import systems_of
@@ -127,7 +128,8 @@ def test_titles_of_editions(name: str, title: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [("Cluster Ä 9", ()), ("alph\u0430", ("CYRILLIC", "LATIN")), ("8 x 8", ()), ("", ())]
+    ("name", "found"),
+    [("Cluster Ä 9", ()), ("alph\u0430", ("CYRILLIC", "LATIN")), ("\u6771\u4eac 9 Alpha", ()), ("", ())],
 )
 def test_letters_of_several_alphabets_are_named(name: str, found: tuple[str, ...]) -> None:
     assert alphabets_of(name) == found
