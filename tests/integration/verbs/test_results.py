@@ -79,10 +79,10 @@ def test_reports_without_records_are_listed_apart_and_never_ranked(run: Path, tm
     assert float(rows[0]["interval_low"]) < float(rows[0]["score_ops"]) < float(rows[0]["interval_high"])
     with open_page(page, DESKTOP) as browser:
         headings = [element.text for element in browser.find_elements("tag name", "h2")]
-        link = browser.find_element("link text", "first").get_attribute("href")
+        links = browser.find_elements("css selector", "table a")
         none = browser.find_element("id", "none").text
     assert headings == ["Official: 0", "Simulated: 1", "Unverified: 2"]
-    assert link == (run / "report" / "report.html").as_uri()
+    assert not links, "a submission's own page may say anything"
     assert none.startswith("No official run yet: an official run meets every rule")
     compared = aiperf("compare", run, paths[1]).stdout.splitlines()
     assert compared[0].endswith(": simulated")
