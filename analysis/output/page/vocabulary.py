@@ -68,7 +68,9 @@ def meanings(report: Report) -> list[tuple[str, str]]:
     if report.sustained_ops is not None:
         found["sustained"] = "from the first training step to the last record of work"
     found["busy"] = "training and evaluation, from the first training step to the end of the run"
-    return [*found.items(), *((name, PHASES[name]) for name in PHASES if report.phases_s.get(name, 0.0) > 0)]
+    lost = {part.cause for part in report.goodput.lost} if report.goodput is not None else set()
+    known = lost | {name for name, seconds in report.phases_s.items() if seconds > 0}
+    return [*found.items(), *((name, meaning) for name, meaning in CAUSES.items() if name in known)]
 
 
 def readable_duration(seconds: float) -> str:
