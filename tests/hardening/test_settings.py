@@ -111,7 +111,7 @@ def test_no_setting_adds_a_line_to_a_job_script(key: str) -> None:
         except UsageError as error:
             assert len(as_message(error.lines).encode()) <= MESSAGE_BYTES
             continue
-        own = 9 + (config.environment.activate is not None)
+        own = 14 + (config.environment.activate is not None)
         assert len([line for line in lines if not line.startswith("#SBATCH ")]) == own
 
 
