@@ -26,6 +26,7 @@ root_doc = "docs/index"
 FOLDERS = ("containers", "docs", "examples", "packaging")
 include_patterns = [
     "docs/**.md",
+    "examples/list/*.md",
     *(f"{folder}/README.md" for folder in FOLDERS),
     *(f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")),
 ]
