@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiperf.cli.lines import warn
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS
+from aiperf.config.duration import parse_duration
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from aiperf.registry import uncollected
@@ -42,6 +43,14 @@ def load_command(verb: str) -> Command:
     with uncollected():
         command: Command = getattr(importlib.import_module(module), name)
     return command
+
+
+def duration(text: str) -> float:
+    """The type of an option that takes a duration, such as 90s or 15m: its seconds."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def whole_number(least: int) -> Callable[[str], int]:

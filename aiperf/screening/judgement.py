@@ -37,7 +37,7 @@ MANY = 5.0
 """The same for more devices than LIMITS has: up to 4,096, less than one case of a hundred."""
 
 LOWER_SHARE = 0.05
-"""Share below the median from which on a device is bad (operators.md: 5 %)."""
+"""Share below the median from which on a device is bad (this project's choice)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,3 @@ def least_normal(rows: Sequence[Row], lower_share: float) -> tuple[float, float]
     within = median(row.spread for row in rows) * middle / PERCENTILES
     spread = max(between, within)
     return max(0.0, min(middle * (1 - lower_share), middle - limit_for(len(values)) * spread)), middle
-
-
-def suspects(measured: Iterable[Measured], lower_share: float, floors: Mapping[tuple[str, str], float]) -> bool:
-    """True if one pass alone would call a device bad: it is then worth a second one."""
-    return bool(_judge_pass(list(measured), lower_share, floors))

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from aiperf.cli.command import Command, add_format
+from aiperf.cli.command import Command, add_format, duration
 from aiperf.cli.console import open_console, plain
 from aiperf.cli.lines import say_json
 from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import SystemClock
-from aiperf.config.duration import parse_duration
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, ConfigError
 from primary import preflight
 from primary.doctor.diagnosis import PROBE_STEPS, TIME_LIMIT_S, Order, diagnose
@@ -27,17 +26,10 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not examine
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory that the run would have")
-    parser.add_argument("--time-limit", type=_seconds, default=TIME_LIMIT_S, metavar="TIME",
+    parser.add_argument("--time-limit", type=duration, default=TIME_LIMIT_S, metavar="TIME",
                         help="longest wait for a node, with queues and the probe (default: 15m)")  # fmt: skip
     parser.add_argument("--no-probe", action="store_true", help=f"do not train {PROBE_STEPS} steps on every node")
     add_format(parser)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _execute(arguments: argparse.Namespace) -> int:

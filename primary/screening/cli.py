@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from aiperf.cli.command import Command, add_format, write_output
+from aiperf.cli.command import Command, add_format, duration, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import SystemClock
-from aiperf.config.duration import parse_duration
 from aiperf.errors import EXIT_BAD_NODES, EXIT_DONE, EnvironmentNotReadyError, UsageError
 from aiperf.files import make_folder
 from aiperf.screening.baseline import read_baseline, write_baseline
@@ -36,16 +35,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="floors that no device may be below")
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write floors from this screening")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"folder for {FILE} and {NAMES}")
-    parser.add_argument("--time-limit", type=_seconds, default=TIME_LIMIT_S, metavar="TIME",
+    parser.add_argument("--time-limit", type=duration, default=TIME_LIMIT_S, metavar="TIME",
                         help="longest wait for a node to start, and for each pass (default: 15m)")  # fmt: skip
     add_format(parser)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _percent(text: str) -> float:

@@ -84,7 +84,8 @@ async def screen_by(
 
 def screened(config: RunConfig, visits: Sequence[Visit]) -> tuple[ScreenedNode, ...]:
     """The nodes under names of their own."""
-    known = [known_as(config, visit) for visit in visits]
+    hosts = without(config.ssh.hosts, config.run.exclude)
+    known = [known_as(config, hosts, visit) for visit in visits]
     times = Counter(known)
     return tuple(
         ScreenedNode(
@@ -102,12 +103,10 @@ def _name(visit: Visit, name: str | None, is_shared: bool) -> str:
     return f"{name}/{visit.replica}" if is_shared else name
 
 
-def known_as(config: RunConfig, visit: Visit) -> str | None:
+def known_as(config: RunConfig, hosts: tuple[str, ...], visit: Visit) -> str | None:
     """The name by which the launcher or the scheduler knows a visited node; None if unknown."""
-    if config.run.launcher == "ssh":
-        hosts = nodes_of(visit.replica, config, without(config.ssh.hosts, config.run.exclude))
-        if hosts:
-            return hosts[0]
+    if config.run.launcher == "ssh" and (own := nodes_of(visit.replica, config, hosts)):
+        return own[0]
     if visit.present is None:
         return None
     slurm = visit.present.node.get("slurm_node")
