@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -134,9 +135,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [not item.nodeid.startswith(tests) for tests in WAITING_TESTS])
 
 
+BLOCKED_SIGNALS = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+"""Signals that the tests were started with as blocked."""
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End the clusters after the last test with clusters."""
+    """Unblock signals, and end the clusters after the last test with clusters."""
+    # A program that heeds warnings blocks them to its end, and programs inherit what is blocked:
+    # after a test of one in this process, no warning would reach those of the next.
+    signal.pthread_sigmask(signal.SIG_SETMASK, BLOCKED_SIGNALS)
     if nextitem is None or not nextitem.nodeid.startswith(CLUSTER_TESTS):
         running_clusters.close()
 
