@@ -32,12 +32,17 @@ USE = (
 """What a newcomer does, without any file of the sources."""
 
 
+def copy_sources(copy: Path) -> Path:
+    """A copy of the sources, as an archive of them is unpacked."""
+    shutil.rmtree(copy, ignore_errors=True)
+    return Path(shutil.copytree(ROOT, copy, symlinks=True, ignore=_not_sources))
+
+
 def build(folder: Path) -> tuple[Path, Path]:
     """A copy of the sources, and the wheel that is built from the source distribution of them."""
-    copy, made = folder / "sources", folder / "dist"
-    for old in (copy, made):
-        shutil.rmtree(old, ignore_errors=True)
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=_not_sources)
+    made = folder / "dist"
+    shutil.rmtree(made, ignore_errors=True)
+    copy = copy_sources(folder / "sources")
     environment = Environment(folder / "building")
     environment.make([locked("build")])
     words = f"from setuptools import build_meta; build_meta.build_sdist({str(made)!r})"

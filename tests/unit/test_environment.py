@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.folders import ROOT
+from tools.check_interruptions import INVENTORY
 
 STAND_IN = """#!{python} -IS
 import os, shutil, signal, sys
@@ -224,3 +225,21 @@ def test_an_environment_that_can_only_be_read_is_used(checkout: Checkout) -> Non
     (checkout.folder / ".venv.lock").unlink()
     assert checkout.make() == (0, "")
     assert not (checkout.folder / ".venv.lock").exists()
+
+
+def test_the_check_of_interruptions_finds_a_file_that_is_missing_or_cut(tmp_path: Path) -> None:
+    notes = tmp_path / "one-1.dist-info"
+    notes.mkdir()
+    (notes / "METADATA").write_text("Metadata-Version: 2.1\nName: one\nVersion: 1\n")
+    (notes / "RECORD").write_text("one.py,,4\ntwo.py,,4\none-1.dist-info/RECORD,,\n")
+    (tmp_path / "one.py").write_text("1234")
+
+    def found(two: str | None) -> object:
+        (tmp_path / "two.py").unlink(missing_ok=True) if two is None else (tmp_path / "two.py").write_text(two)
+        words = [sys.executable, "-S", "-c", f"import sys; sys.path[:] = [{str(tmp_path)!r}, *sys.path]\n{INVENTORY}"]
+        packages, defects = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
+        assert packages == ["one==1"]
+        return defects
+
+    assert found("1234") == []
+    assert found("123") == found(None) == [str(tmp_path / "two.py")]
