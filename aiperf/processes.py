@@ -163,6 +163,17 @@ def end_processes_with(word: str) -> None:
     psutil.wait_procs(killed, timeout=KILL_TIMEOUT_S)
 
 
+def cpu_seconds_of(pid: int) -> float | None:
+    """CPU time of a process and of those that it started and that still run; None if it is gone."""
+    try:
+        head = psutil.Process(pid)
+        found = [head, *head.children(recursive=True)]
+        total = sum(sum(head.cpu_times()[:2]) for head in found)
+    except psutil.Error:  # one of them may end meanwhile
+        return None
+    return float(total)
+
+
 async def end_group(process: asyncio.subprocess.Process, grace_s: float) -> int:
     """Terminate the group of a spawned process, wait for `grace_s`, then kill its session.
 

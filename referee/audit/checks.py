@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from aiperf.cli.units import si
 from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.records.entries import TrialLedger
@@ -19,6 +20,7 @@ from referee.audit.comparison import (
 from referee.audit.draws import Claim
 from referee.audit.findings import Check, Finding
 from referee.audit.kept_weights import difference_of_weights, quality_of
+from referee.audit.pace import LEAST_STEPS, difference_of_paces
 from referee.audit.recorded import Recorded
 from referee.audit.repetitions import Repeated, Repetitions
 
@@ -56,6 +58,19 @@ def tolerance_for(recorded: Recorded, begun: TrialLedger) -> Tolerance:
     """The tolerance for repeating a trial on this machine."""
     precision = begun.started.precision if begun.started is not None else "float32"
     return tolerance_of(precision, recorded.on_cpus(begun))
+
+
+def check_pace(recorded: Recorded, claim: Claim, repeated: Repeated) -> Finding | str:
+    """The pace of a drawn epoch next to that of the repetition, or why they cannot be compared."""
+    if repeated.outcome is None or repeated.recorded is None:
+        return "nothing was repeated"
+    if other := recorded.other_device(claim.trial):
+        return other
+    claimed, again = recorded.pace(claim), repeated.outcome.pace
+    if claimed is None or again is None or len(repeated.recorded) < LEAST_STEPS:
+        return f"the repetition was too short, give it more than {len(repeated.recorded)} --steps"
+    found, passed = difference_of_paces(claimed, again, recorded.on_cpus(recorded.ledger(claim.trial)))
+    return _finding(claim, "pace", f"{si(claimed)} images per second", found, passed)
 
 
 def check_retrained(recorded: Recorded, claim: Claim, repeated: Repeated) -> Finding:

@@ -10,9 +10,10 @@ from rich.table import Table
 from analysis.output.tables import make_table
 from referee.audit.draws import power, power_line
 
-Check = Literal["replay", "rows", "steps", "weights", "retrain"]
+Check = Literal["replay", "rows", "steps", "pace", "weights", "retrain"]
 """replay: the proposal is what history and seed give. rows: the evidence of the epoch is complete
-and is that of its record. steps: the first steps of the trial, repeated. weights: the kept weights
+and is that of its record. steps: the first steps of the trial, repeated. pace: the
+images per second of the epoch are those of the repetition. weights: the kept weights
 of the trial, evaluated. retrain: the first epoch of the trial, repeated.
 """
 

@@ -12,7 +12,7 @@ from aiperf.records.run_head import final_head
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import source_hash
 from analysis.reading.run_data import RunData, read_run
-from referee.audit.checks import check_retrained, check_rows, check_steps, check_weights
+from referee.audit.checks import check_pace, check_retrained, check_rows, check_steps, check_weights
 from referee.audit.draws import Claim, draw
 from referee.audit.findings import AuditResult, Finding
 from referee.audit.recorded import Recorded
@@ -56,6 +56,7 @@ def audit(
     drawn += [claim for claim in always if claim not in drawn]
     problems = tuple(_problems(data, drawn))
     findings: list[Finding] = []
+    no_pace: dict[str, set[int]] = {}
     # A simulated training has no steps to repeat.
     if not any(_SIMULATED in problem for problem in problems):
         repetitions = _repeat(recorded, order, sorted({claim.trial for claim in drawn}), report)
@@ -63,6 +64,11 @@ def audit(
         for claim in drawn:
             findings += _replayed(claim, plans)
             findings += _findings(recorded, claim, repetitions, order.retrain)
+            pace = check_pace(recorded, claim, repetitions.steps_of(claim.trial))
+            if isinstance(pace, str):
+                no_pace.setdefault(pace, set()).add(claim.trial)
+            else:
+                findings.append(pace)
             findings += check_weights(recorded, claim, repetitions, required=claim == deciding)
     return AuditResult(
         head=head,
@@ -70,7 +76,7 @@ def audit(
         draws=min(order.draws, len(drawn)),
         findings=tuple(findings),
         problems=problems,
-        notes=tuple(_notes(data, recorded, replay is not None)),
+        notes=(*_notes(data, recorded, replay is not None), *_without_pace(no_pace)),
     )
 
 
@@ -111,6 +117,11 @@ def _replayed(claim: Claim, plans: Mapping[int, str]) -> Iterator[Finding]:
         difference = plans[claim.trial]
         expected = "the plan that history and seed give"
         yield Finding(claim.trial, claim.epoch, "replay", expected, difference or "equal", not difference)
+
+
+def _without_pace(reasons: Mapping[str, Collection[int]]) -> Iterator[str]:
+    for reason, trials in reasons.items():
+        yield f"the pace of trials {', '.join(map(str, sorted(trials)))}: {reason}"
 
 
 def _notes(data: RunData, recorded: Recorded, replayed: bool) -> Iterator[str]:

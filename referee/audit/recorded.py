@@ -21,6 +21,7 @@ from aiperf.run_directory.step_evidence import hash_rows, read_rows
 from aiperf.wire.messages import InheritedWeights, TrainRequest
 from analysis.reading.run_data import RunData
 from referee.audit.draws import Claim
+from referee.audit.pace import claimed_pace, other_device
 from replica.agent.trial.requests import TrialTraining, train_request
 from replica.trainer.model.weights import epoch_of
 
@@ -123,6 +124,14 @@ class Recorded:
     def on_cpus(self, entry: TrialLedger) -> bool:
         """True if all ranks of a trial computed on CPUs."""
         return entry.built is not None and set(entry.built.devices) == {"cpu"}
+
+    def pace(self, claim: Claim) -> float | None:
+        """Trained images per second of a drawn epoch; None if the records do not say."""
+        return claimed_pace(self._data, claim)
+
+    def other_device(self, trial: int) -> str:
+        """The difference between the devices of a trial and those of this machine; "" if none."""
+        return other_device(self._data, self.ledger(trial))
 
     def rows(self, trial: int, epoch: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """The rows of an epoch, and those of its whole trial, as one array.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.host import this_host
 from aiperf.machine.accelerators import find_accelerators, visible_devices
+from aiperf.processes import cpu_seconds_of
 from aiperf.records.entries import TrialLedger
 from aiperf.run_directory.step_evidence import read_rows
-from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
+from aiperf.wire.messages import Begin, FromTrainer, TrainerEpoch, TrainerPhase, TrainerProgress, TrainRequest
 from referee.audit.kept_weights import difference_of_weights
+from referee.audit.pace import Mark, repeated_pace
 from referee.audit.recorded import KeptEpoch, Recorded
 from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 
@@ -36,6 +38,8 @@ class Repetition:
     """Rows of the first epoch (`aiperf.run_directory.step_evidence`), if steps were repeated."""
     epochs: tuple[EpochFacts, ...]
     """Epochs that were trained, and epoch 0 for weights that were evaluated."""
+    pace: float | None = None
+    """Images per second of its training; None if it was too short for one."""
 
     @property
     def evaluated(self) -> EpochFacts | None:
@@ -47,6 +51,9 @@ class Repetition:
         """The first epoch, if it was trained in full."""
         return next((facts for facts in self.epochs if facts.epoch == 1), None)
 
+
+PACE_INTERVAL_S = 1.0
+"""Seconds between the reports of a repetition that its pace is made from."""
 
 MOST_AT_ONCE = 4
 """Trainings at a time on CPUs: each one needs memory."""
@@ -85,17 +92,35 @@ async def repeat(setup: RankSetup, request: TrainRequest, begin: Begin, folder: 
     Raises TrialFailedError.
     """
     evidence, silence_s = folder / f"trial-{begin.trial:06d}.rows", setup.config.replica.trial_silence
+    request = replace(request, progress_interval_s=PACE_INTERVAL_S)
     trainer = await TrainerProcess.start(setup, request, folder / f"trial-{begin.trial:06d}.log")
-    epochs = []
+    epochs, marks = [], list[Mark]()
     try:
         await trainer.until_ready(silence_s)
         await trainer.begin(replace(begin, evidence_path=str(evidence)))
         async for message in trainer.messages(silence_s):
             if isinstance(message, TrainerEpoch):
                 epochs.append(message.facts)
+            marks += _mark(message, cpu_seconds_of(trainer.pid))
     finally:
         await trainer.end()
-    return Repetition(_first_rows(evidence), tuple(epochs))
+    return Repetition(_first_rows(evidence), tuple(epochs), repeated_pace(marks, _cpus(setup)))
+
+
+def _mark(message: FromTrainer, cpu_s: float | None) -> Iterator[Mark]:
+    """The moment of a training that a message is about."""
+    if isinstance(message, TrainerPhase) and message.phase == "train":
+        yield Mark(message.monotonic_ms, 0, cpu_s)
+    elif isinstance(message, TrainerProgress) and message.facts.epoch > 0 and not message.facts.images_evaluated:
+        yield Mark(message.monotonic_ms, message.facts.images_trained, cpu_s)
+
+
+def _cpus(setup: RankSetup) -> int | None:
+    """The CPUs for one training in a run on a machine like this; None: it has accelerators."""
+    if find_accelerators():
+        return None
+    own = this_host().usable_cpus() // replicas_per_node(setup.config)
+    return max(1, own, setup.cpu_threads * setup.ranks)
 
 
 def _first_rows(evidence: Path) -> NDArray[Any] | None:

@@ -18,7 +18,8 @@ The rows of the table are classes of forgery (docs/trust.md):
 14. A planted checkpoint or candidate is not used: test_resumptions,
     tests/unit/replica/trainer/test_checkpoints.py, tests/unit/replica/trainer/test_orders.py,
     tests/contract/trainer/test_trainers.py and tests/unit/replica/search/test_candidates.py.
-15. A clock that is slow or was set back: test_results; a slow one needs the audit.
+15. A clock that is slow or was set back, times divided by a number: test_results; the audit finds
+    them by the pace of its repetitions.
 16. A patched trainer: tests/integration/verbs/test_audit.py; invented trainings:
     test_results.
 17. Evidence, witnesses and chain themselves: `files`.

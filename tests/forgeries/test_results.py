@@ -18,6 +18,8 @@ from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.results.source import RunResult
+from referee.audit.pace import difference_of_paces
+from referee.audit.recorded import Recorded
 from tests.forgeries.claims import CLAIMS, pressed
 from tests.forgeries.files import FILES
 from tests.forgeries.table import Forgery, configure
@@ -162,10 +164,24 @@ def test_what_fits_the_devices_passes_the_check(
     assert (code, found["damages"], found["official"]) == (EXIT_DONE, [], True)
 
 
+def test_a_slow_clock_is_found_by_the_pace_of_the_repetition(bases: dict[str, Path], tmp_path: Path) -> None:
+    """The repetition has the pace of the honest run: no clock makes the devices faster."""
+    root = shutil.copytree(bases["official"], tmp_path / "run")
+    slow_clock(RunPaths(root))
+    honest, forged = (Recorded(RunPaths(path), read_run(RunPaths(path))) for path in (bases["official"], root))
+    claims = [claim for claim in forged.claims() if claim.operations]
+    assert claims
+    for claim in claims:
+        claimed, repeated = forged.pace(claim), honest.pace(claim)
+        assert claimed is not None
+        assert repeated is not None
+        assert difference_of_paces(repeated, repeated, on_cpus=False)[1]
+        assert not difference_of_paces(claimed, repeated, on_cpus=False)[1]
+
+
 def test_invented_trainings_are_found_by_the_audit_alone(
     bases: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By their steps, which no clock changes: an audit of the slow clock would repeat the same."""
     code, audited = said(capsys, "audit", bases["official"], "--nonce", "a word", "--draws", 1, "--steps", 3)
     assert (code, audited["verdict"]) == (EXIT_FAILED, "failed")
     assert "steps" in {finding["check"] for finding in audited["draws"] if not finding["passed"]}
