@@ -6,8 +6,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from math import isfinite
+from xml.etree import ElementTree
 
 from aiperf.answers import ask_and_wait
+from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError
@@ -29,8 +33,8 @@ class Query:
 
     words: Callable[[str, Mapping[str, str]], list[str]]
     """Words of the command, made from the job and the variables."""
-    read: Callable[[str], float | None]
-    """Seconds that are left, from what the command prints; None if the job has no limit."""
+    read: Callable[[str, Mapping[str, str]], float | None]
+    """Seconds left, from what it prints and the variables; None if the job has no limit."""
 
 
 def time_left_s(environment: Mapping[str, str]) -> tuple[str, float] | None:
@@ -46,7 +50,7 @@ def time_left_s(environment: Mapping[str, str]) -> tuple[str, float] | None:
         return None
     query = QUERIES[allocation.scheduler]
     answer = ask_and_wait(query.words(allocation.job, environment), QUERY_TIMEOUT_S, clean_environment(environment))
-    left_s = query.read(answer.output) if answer.fine else None
+    left_s = query.read(answer.output, environment) if answer.fine else None
     return None if left_s is None else (allocation.title, left_s)
 
 
@@ -82,11 +86,11 @@ def _after(pattern: str, text: str) -> float | None:
     return seconds_of(found[-1]) if found else None
 
 
-def _of_slurm(shown: str) -> float | None:
+def _of_slurm(shown: str, _: Mapping[str, str]) -> float | None:
     return _after(r"^\s*", shown)  # UNLIMITED, NOT_SET and INVALID have no number
 
 
-def _of_pbs(shown: str) -> float | None:
+def _of_pbs(shown: str, _: Mapping[str, str]) -> float | None:
     """Read Torque's own number, or subtract the use from the limit."""
     if (left_s := _after(r"Walltime\.Remaining = ", shown)) is not None:
         return left_s
@@ -94,19 +98,27 @@ def _of_pbs(shown: str) -> float | None:
     return None if limit_s is None else limit_s - (_after(r"resources_used\.walltime = ", shown) or 0.0)
 
 
-def _of_lsf(shown: str) -> float | None:
+def _of_lsf(shown: str, _: Mapping[str, str]) -> float | None:
     """Read [days:]hours:minutes and L for a limit; an E is an estimate."""
     found = re.match(rf"\s*{_CLOCK}\s*[LX]\b", shown)
     return seconds_of(f"{found[1]}:0") if found else None
 
 
-def _of_grid_engine(shown: str) -> float | None:
-    """Subtract the time since the start from the hard limit that was asked for."""
-    limit_s = _after(r"hard[_ ]resource_list:.*\bh_rt=", shown)
-    return None if limit_s is None else limit_s - (_after(r"\bwallclock=", shown) or 0.0)
+def _of_grid_engine(shown: str, environment: Mapping[str, str]) -> float | None:
+    """Read start and limit of this job, or of this task of an array; `qstat -j` lacks the start."""
+    this = environment.get("JOB_ID"), environment.get("SGE_TASK_ID", "undefined")
+    try:
+        jobs = ElementTree.fromstring(shown).iter("job_list")  # noqa: S314 - the scheduler's own words
+        found = [job for job in jobs if (job.findtext("JB_job_number"), job.findtext("tasks", "undefined")) == this]
+        limit_s = float(found[0].findtext("hard_request[@name='h_rt']", "inf"))
+        start = datetime.fromisoformat(found[0].findtext("JAT_start_time", ""))  # in the zone of this host
+    except (ElementTree.ParseError, IndexError, ValueError):
+        return None
+    left_s = start.timestamp() + limit_s - SystemClock().utc_ms() / 1000
+    return left_s if isfinite(left_s) else None
 
 
-def _of_flux(shown: str) -> float | None:
+def _of_flux(shown: str, _: Mapping[str, str]) -> float | None:
     return float(shown) if re.fullmatch(r"\s*\d+(\.\d+)?\s*", shown) else None  # infinity without a limit
 
 
@@ -115,11 +127,15 @@ def _lsf_job(job: str, environment: Mapping[str, str]) -> list[str]:
     return ["bjobs", "-noheader", "-o", "time_left", job if index == "0" else f"{job}[{index}]"]
 
 
+def _grid_engine_jobs(_: str, environment: Mapping[str, str]) -> list[str]:
+    return ["qstat", "-xml", "-r", "-s", "r", "-u", environment.get("USER", "*")]
+
+
 QUERIES: Mapping[str, Query] = {
     "SLURM": Query(lambda job, _: ["squeue", "--noheader", f"--jobs={job}", "--format=%L"], _of_slurm),
     "PBS": Query(lambda job, _: ["qstat", "-f", job], _of_pbs),
     "LSF": Query(_lsf_job, _of_lsf),
-    "Grid Engine": Query(lambda job, _: ["qstat", "-j", job], _of_grid_engine),
+    "Grid Engine": Query(_grid_engine_jobs, _of_grid_engine),
     "Flux": Query(lambda _job, _: ["flux", "job", "timeleft"], _of_flux),
 }
 """Query of each scheduler."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError
 from primary import preflight
@@ -14,6 +16,30 @@ from primary.allocations.time_left import QUERIES, early_end, seconds_of, time_l
 from primary.doctor.checks import CHECKS
 from primary.doctor.node_answers import Evidence
 from tests.support.hosts.allocations import Environment, answering_job, enter
+
+NOW_MS = int(datetime(2026, 11, 27, 10, 55, 43).astimezone().timestamp() * 1000)
+
+
+def grid_engine_jobs(**requested: str) -> str:
+    """What `qstat -xml -r` of Grid Engine 8.1.9 prints: job 76, task 3 of the array 77, job 77."""
+
+    def job(number: int, task: str, start: str, asked: dict[str, str]) -> str:
+        requests = "".join(
+            f'<hard_request name="{name}" resource_contribution="0.000000">{value}</hard_request>'
+            for name, value in asked.items()
+        )
+        return (
+            f'<job_list state="running"><JB_job_number>{number}</JB_job_number><state>r</state>'
+            f"<JAT_start_time>2026-11-27T{start}</JAT_start_time><slots>2</slots>{task}{requests}</job_list>"
+        )
+
+    jobs = (
+        job(76, "", "09:00:00", {"h_rt": "60"}),
+        job(77, "<tasks>3</tasks>", "10:00:00", {"h_rt": "7200"}),
+        job(77, "", "09:57:43", requested),
+    )
+    return f"<?xml version='1.0'?>\n<job_info>\n<queue_info>{''.join(jobs)}</queue_info>\n<job_info/></job_info>\n"
+
 
 ANSWERS: dict[str, tuple[str, str, float, str]] = {
     "SLURM": ("squeue", "2:00", 120, "UNLIMITED"),
@@ -24,15 +50,15 @@ ANSWERS: dict[str, tuple[str, str, float, str]] = {
         "Job Id: 1.head\n    Resource_List.ncpus = 8\n",
     ),
     "LSF": ("bjobs", "0:2 L\n", 120, "-\n"),
-    "Grid Engine": (
-        "qstat",
-        "job_number: 77\nhard resource_list:   exclusive=true,h_rt=3600\nusage    1:    wallclock=00:58:00, cpu=1\n",
-        120,
-        "job_number: 77\nhard resource_list:         exclusive=true\n",
-    ),
+    "Grid Engine": ("qstat", grid_engine_jobs(h_rt="3600"), 120, grid_engine_jobs(exclusive="true")),
     "Flux": ("flux", "120.5\n", 120.5, "infinity\n"),
 }
 """By scheduler: the program, an answer, its seconds, and the answer for a job without a limit."""
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SystemClock, "utc_ms", lambda self: NOW_MS)
 
 
 @pytest.fixture(params=list(ALLOCATIONS))
@@ -56,6 +82,17 @@ def test_every_scheduler_says_how_long_its_job_lasts(scheduler: str, tmp_path: P
 
 def test_a_job_without_a_limit_ends_no_run(scheduler: str, tmp_path: Path) -> None:
     assert time_left_s(job(scheduler, tmp_path, ANSWERS[scheduler][3])) is None
+
+
+def test_a_task_of_an_array_has_its_own_end(tmp_path: Path) -> None:
+    environment = {**job("Grid Engine", tmp_path, grid_engine_jobs(h_rt="3600")), "SGE_TASK_ID": "3"}
+    assert time_left_s(environment) == ("Grid Engine job 77", 7200 - 3343)
+
+
+@pytest.mark.parametrize("answer", ["", "error: no qmaster", "<job_info/>", grid_engine_jobs(h_rt="INFINITY"),
+                                    grid_engine_jobs(h_rt="3600").replace("2026-11-27T09:57:43", "soon")])  # fmt: skip
+def test_grid_engine_may_not_know_the_end(answer: str, tmp_path: Path) -> None:
+    assert time_left_s(job("Grid Engine", tmp_path, answer)) is None
 
 
 def test_a_scheduler_that_gives_no_answer_is_no_complaint(tmp_path: Path) -> None:
