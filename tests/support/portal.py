@@ -58,7 +58,7 @@ class Portal:
         """The addresses on which any process of the run listens, except SLURM's own."""
         return {address for process in own_processes(self.output) for address in listening(process)}
 
-    def wait_for(self, what: Callable[[], object], timeout_s: float = 60) -> None:
+    def wait_for(self, what: Callable[[], object], timeout_s: float = 200) -> None:
         """Wait until something is true of the experiment."""
         late_s = time.monotonic() + timeout_s
         while time.monotonic() < late_s:

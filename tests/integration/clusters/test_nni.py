@@ -66,7 +66,7 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
     output, home = tmp_path / "odd name é", tmp_path / "home"
     portal = Portal(output, free_port())
     words = (
-        *new_run(portal), *SIMULATED, "--launcher", "slurm", "--duration", "75s", "--set", "search.hpo=none",
+        *new_run(portal), *SIMULATED, "--launcher", "slurm", "--duration", "20m", "--set", "search.hpo=none",
         *AT_RANDOM, "--set", "simulated.fail_trials=[3]", "--set", "simulated.epoch_seconds=1",
     )  # fmt: skip
     with under_nni(home, *words) as process:
@@ -87,13 +87,18 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
     assert "cancelled: ended in NNI" in states[5][1]
     interrupted = {number for number, (state, _) in states.items() if state == "stopped"}
 
-    resumed = aiperf("resume", output, environment={"HOME": str(home)})
-    assert resumed.returncode == 0, resumed.stderr
-    assert "run resumed" in resumed.stderr
+    def resumed() -> set[int]:
+        return {record["resumes"] for record in raw_records(output) if record.get("resumes")}
+
+    with under_nni(home, "resume", output, "--no-page") as process:
+        portal.wait_for(lambda: resumed() >= interrupted and max(portal.trials()) > max(states))
+        assert aiperf("stop", output).returncode == 0
+        code, _, err = end_of(process)
+    assert (code, "run resumed" in err) == (1, True), err
     found = report(output)
-    assert found["ended"] == "deadline"
+    assert found["ended"] == "interrupted"
     assert max(trial["id"] for trial in found["trials"]) > max(states)
-    assert interrupted == {record["resumes"] for record in raw_records(output) if record.get("resumes")}
+    assert resumed() == interrupted
     nothing_is_left(output, 60)
 
 
