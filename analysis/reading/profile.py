@@ -130,7 +130,27 @@ class StepSettings(_Part):
         return self.dataset if self.workload is None and self.size is None else "random data"
 
 
-class Profile(_Part):
+class _Recorded(_Part):
+    """Where and when a step was recorded; empty in files of earlier versions."""
+
+    settings: StepSettings
+    software: str = ""
+    """Name and version of the framework, with Keras's."""
+    device: str = ""
+    """Model of the accelerator, or of the processor without one."""
+    recorded: str | None = None
+    """ISO 8601, UTC."""
+
+    @property
+    def network(self) -> str:
+        """The network in words; one of a run by its hash, as the run's tables have it."""
+        if self.settings.workload is not None:
+            return self.settings.workload
+        file = self.settings.architecture
+        return "ResNet-50" if file is None else f"architecture {Path(file).parent.name[:16]}"
+
+
+class Profile(_Recorded):
     """Seconds and bytes of a training step, averaged over `steps` recorded steps."""
 
     architecture: str
@@ -138,7 +158,6 @@ class Profile(_Part):
     rule_set: str
     image_operations: int
     """Operations of training one image."""
-    settings: StepSettings
     steps: int
     step_s: float
     """Median wall time of a step, fetching the batch included."""
@@ -194,11 +213,10 @@ class SweepPoint(_Part):
         return self.weights_bytes + self.intermediate_bytes + self.temporary_bytes + self.unexplained_bytes
 
 
-class MemorySweep(_Part):
+class MemorySweep(_Recorded):
     """The memory of a step against the size of its input."""
 
     axis: str
-    settings: StepSettings
     limit_bytes: int
     points: tuple[SweepPoint, ...]
     largest_measured: int | None

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.records.columns import PHASE, PHASES, TIME, TRIAL, rows_of
+from aiperf.records.columns import PHASE, PHASES, SEQUENCE, TIME, TRIAL, rows_of
 from aiperf.records.entries import ReplicaLedger
 
 DOWN = "down"
 
-NAMES = tuple(sorted((*PHASES, DOWN)))
-"""All phases. A phase in a column is its place here: codes sort as names do."""
-
-_CODE_OF = np.array([NAMES.index(phase) for phase in PHASES], np.int64)
+NAMES = (*PHASES, DOWN)
+"""All phases. A phase in a column is its place here, as in `aiperf.records.columns`."""
 
 Column = NDArray[np.int64]
 
@@ -52,11 +50,12 @@ def joined(parts: Sequence[Moments]) -> Moments:
 def moments_of(entry: ReplicaLedger, writer: str, offset_ms: int) -> Moments:
     """The beginnings of all phases that a writer of a replica recorded, on the primary's clock.
 
-    They are in order of time, then of the phases' names and of trials.
+    They are in order of time. Of several in one millisecond, the last that was written is the phase
+    that follows: a search that takes no time gives way to the build after it.
     """
     own = entry.phases.get(writer, rows_of(7))
-    found = Moments(own[:, TIME] - offset_ms, _CODE_OF[own[:, PHASE]], own[:, TRIAL])
-    return found.only(np.lexsort((found.trials, found.phases, found.times_ms)))
+    own = own[np.lexsort((own[:, SEQUENCE], own[:, TIME]))]
+    return Moments(own[:, TIME] - offset_ms, own[:, PHASE], own[:, TRIAL])
 
 
 Seconds = NDArray[np.float64]

@@ -231,8 +231,8 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
     result = []
     for replica in worst_first(report.replica_details):
         entry = data.ledger.replica(replica.replica)
-        moments = (moment for _, phases in sorted(entry.phases.items()) for moment in moments_of(phases))
-        phase = max(moments, key=itemgetter(0), default=None)
+        moments = [moment for _, phases in sorted(entry.phases.items()) for moment in moments_of(phases)]
+        phase = max(reversed(moments), key=itemgetter(0), default=None)  # of one millisecond, the last
         trial = latest.get(replica.replica)
         part, model, own = of_models.get(replica.replica, (None, None, None))
         current = trial or own

@@ -15,6 +15,7 @@ from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
 from aiperf.files import write_atomically
 from analysis.output.figures.profile import profile_chart, sweep_chart, timeline_chart
 from analysis.output.figures.style import Drawing
+from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
 from analysis.output.pictures import save_drawing
 from analysis.output.tables import make_table, print_line
@@ -35,7 +36,13 @@ def _execute(arguments: argparse.Namespace) -> int:
         sweep = read_sweep(arguments.profile)
         if arguments.output is not None:
             drawings = {"sweep": sweep_chart(sweep)}
-            _write(arguments.output, "sweep", sweep, drawings, render("sweep.html", sweep=sweep, drawings=drawings))
+            _write(
+                arguments.output,
+                "sweep",
+                sweep,
+                drawings,
+                render("sweep.html", sweep=sweep, drawings=drawings, words=words),
+            )
         if arguments.format == "json":
             say_json(_as_json(sweep))
         else:
@@ -44,7 +51,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     profile = read_profile(arguments.profile)
     if arguments.output is not None:
         drawings = {"profile": profile_chart(profile), "timeline": timeline_chart(profile)}
-        page = render("profile.html", profile=profile, drawings=drawings)
+        page = render("profile.html", profile=profile, drawings=drawings, words=words)
         _write(arguments.output, "profile", profile, drawings, page)
     if arguments.format == "json":
         say_json(_as_json(profile))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import quote
 
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
@@ -15,11 +17,20 @@ from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, RunDirectoryError
 from analysis.output.figures.style import Drawing
 from analysis.output.frames import csv_text
+from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
 from analysis.output.pictures import save_drawing
 from analysis.output.tables import make_table
-from analysis.results.scaling import ScalingRow, differences_in_words, scaling_chart, scaling_frame, scaling_rows
+from analysis.results.scaling import (
+    ScalingRow,
+    differences_in_words,
+    measure_of,
+    scaling_chart,
+    scaling_frame,
+    scaling_rows,
+)
 from analysis.results.source import read_result
+from analysis.verbs.ranking_page import date_of
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +53,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 def _write(folder: Path, rows: Sequence[ScalingRow]) -> None:
     drawing = scaling_chart(rows)
-    write_output(folder / "scaling.html", scaling_page(rows, drawing))
+    write_output(folder / "scaling.html", scaling_page(rows, drawing, _reports(folder, rows)))
     write_output(folder / "scaling.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     write_output(folder / "scaling.csv", csv_text(scaling_frame(rows)))
     try:
@@ -51,9 +62,22 @@ def _write(folder: Path, rows: Sequence[ScalingRow]) -> None:
         raise EnvironmentNotReadyError([f"{folder} cannot be written: {error}"]) from error
 
 
-def scaling_page(rows: Sequence[ScalingRow], drawing: Drawing) -> str:
-    """The page of a series as one file."""
-    return render("scaling.html", drawing=drawing, rows=rows, differences=differences_in_words(rows))
+def _reports(folder: Path, rows: Sequence[ScalingRow]) -> dict[str, str]:
+    """The addresses of the runs' own pages from a folder, by the paths of the runs."""
+    pages = {row.origin: Path(row.origin) / "report" / "report.html" for row in rows}
+    return {
+        origin: quote(os.path.relpath(page.absolute(), folder.absolute()))
+        for origin, page in pages.items()
+        if page.is_file()
+    }
+
+
+def scaling_page(rows: Sequence[ScalingRow], drawing: Drawing, links: Mapping[str, str]) -> str:
+    """The page of a series as one file. `links`: the pages of its runs."""
+    return render(
+        "scaling.html", drawing=drawing, rows=rows, differences=differences_in_words(rows), links=links,
+        measure=measure_of(rows), date_of=date_of, words=words,
+    )  # fmt: skip
 
 
 def _print(rows: Sequence[ScalingRow], form: str) -> None:

@@ -78,10 +78,12 @@ class Drawing:
         return re.sub(rf"{INK}", "currentColor", body)
 
 
-def draw(name: str, caption: str, paint: Callable[[Any], None], height_in: float = HEIGHT_IN) -> Drawing:
+def draw(
+    name: str, caption: str, paint: Callable[[Any], None], height_in: float = HEIGHT_IN, width_in: float = WIDTH_IN
+) -> Drawing:
     """Paint on a new figure and save it. The same data give the same bytes."""
     with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}):
-        figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        figure = Figure(figsize=(width_in, height_in), layout="constrained")
         paint(figure)
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aiperf.answers import LOCALE, ask_and_wait
-from aiperf.clock import SystemClock
+from aiperf.clock import SystemClock, format_utc
 from aiperf.errors import AiperfError
 from aiperf.host import this_host
 from aiperf.machine.memory import prefer_oom_kill
@@ -206,7 +206,7 @@ def run_profile(settings: ProfileSettings, framework: Framework) -> dict[str, An
     with counters.counting():
         for _ in range(settings.steps):
             subject.train(next(subject.batches))
-    result = _described(settings, subject, seconds)
+    result = {**_described(settings, subject, seconds), **_facts(framework, collective.local_rank)}
     result["outside"] = _outside(subject, batch)
     result.update(_times(settings, subject, recording))
     result.update(_memory(settings, subject, known, recording))
@@ -263,6 +263,16 @@ def _described(settings: ProfileSettings, subject: Subject, seconds: list[float]
         "settings": settings.model_dump(exclude={"output"}),
         "steps": len(seconds),
         "step_s": statistics.median(seconds),
+    }
+
+
+def _facts(framework: Framework, local_rank: int) -> dict[str, str]:
+    """Find what recorded the step, on which device, and when."""
+    device = framework.device(local_rank)
+    return {
+        "software": framework.name(),
+        "device": this_host().cpu_model() if device == "cpu" else device,
+        "recorded": format_utc(SystemClock().utc_ms()),
     }
 
 

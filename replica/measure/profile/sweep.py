@@ -20,6 +20,10 @@ INTERMEDIATE = frozenset((BATCH, *PURPOSES.values()))
 """Purposes of the layers' results; other purposes are temporary."""
 
 
+FACTS = ("software", "device", "recorded")
+"""Keys of a profile that describe where and when it was recorded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A step at one value of the axis."""
@@ -55,6 +59,8 @@ class Sweep:
     settings: dict[str, Any]
     limit_bytes: int
     points: list[Point] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+    """Software, device and time of the first profile."""
 
     def needed(self, amount: float) -> float | None:
         """The bytes of a process for this many elements, on a line through the measured points."""
@@ -95,6 +101,7 @@ class Sweep:
         return {
             "axis": self.axis,
             "settings": self.settings,
+            **self.facts,
             "limit_bytes": self.limit_bytes,
             "points": [asdict(each) for each in self.points],
             "largest_measured": max(measured, default=None),
@@ -136,7 +143,10 @@ def sweep(
             found.points.append(Point(value, amount, False, reason))
             continue
         try:
-            found.points.append(point_of(value, amount, profile(each)))
+            measured = profile(each)
+            found.points.append(point_of(value, amount, measured))
+            for name in FACTS:
+                found.facts.setdefault(name, measured[name])
         except AiperfError as error:
             if not any(point.fits for point in found.points):
                 raise

@@ -25,7 +25,7 @@ from analysis.report.build import build_report
 from primary.work.resumable import Interrupted
 from referee.replay import replay
 from rehearsal.lifecycle import Rehearsal, conduct
-from rehearsal.machine.file import MachineFile
+from rehearsal.machine.file import MachineFile, read_machine
 from rehearsal.virtual.processes import VirtualProcess
 from tests.faults.rehearsals import rehearse_seed
 from tests.support.folders import ROOT
@@ -83,6 +83,13 @@ def test_every_verb_reads_it(rehearsed: Path, capsys: pytest.CaptureFixture[str]
     assert main(["rank", str(rehearsed), "--format", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert (row["rank"], row["status"]) == (None, "simulated")
+
+
+def test_building_counts_as_building(rehearsed: Path) -> None:
+    report = build_report(read_run(RunPaths(rehearsed)))
+    build_s = read_machine(MACHINE).start.build_s
+    assert [replica.phases_s.get("build") for replica in report.replica_details] == [build_s] * report.replicas
+    assert all(replica.phases_s.get("search", 0) < 1 for replica in report.replica_details)
 
 
 def test_its_nodes_are_those_of_the_machine_file(rehearsed: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from analysis.output.figures.profile import profile_chart, sweep_chart, timeline_chart
+from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
 from analysis.reading.profile import (
     Allocator,
@@ -103,9 +104,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     drawings = {"profile": profile_chart(step), "timeline": timeline_chart(step)}
     texts = {
         "ranking": ranking_page(rank(results, "score"), rank_workloads(results)),
-        "scaling": scaling_page(series, scaling_chart(series)),
-        "profile": render("profile.html", profile=step, drawings=drawings),
-        "sweep": render("sweep.html", sweep=memory, drawings={"sweep": sweep_chart(memory)}),
+        "scaling": scaling_page(series, scaling_chart(series), {str(series[0].origin): "one/report/report.html"}),
+        "profile": render("profile.html", profile=step, drawings=drawings, words=words),
+        "sweep": render("sweep.html", sweep=memory, drawings={"sweep": sweep_chart(memory)}, words=words),
     }
     for name, text in texts.items():
         found[name] = root / f"{name}.html"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import subprocess
@@ -18,6 +19,7 @@ from aiperf.network.layers import BatchNorm, Conv, Dense, Dropout, GlobalAverage
 from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1
 from aiperf.processes import python_module
+from analysis.output.page.vocabulary import readable_time
 from analysis.reading.profile import KindWork, read_profile
 from rehearsal.machine.measured import measured
 from replica.measure.profile.cli import profile_step
@@ -62,6 +64,10 @@ def test_a_step_is_taken_apart_by_operation_and_phase(found: dict[str, Any], out
     assert calls["Conv2DBackpropFilter", "backward"] == 53
     assert calls["Conv2DBackpropInput", "backward"] == 52, "the first convolution needs no gradient of its input"
     assert {phase for _, phase in calls} >= {"forward", "backward", "update"}
+    assert (
+        sum(number for (name, phase), number in calls.items() if "FusedBatchNorm" in name and phase == "forward") == 53
+    )
+    assert {name for name, phase in calls if phase == "input"} <= {"IteratorGetNext"}, "operations by their whole names"
     assert all(item["seconds"] >= 0 for item in found["operations"])
     assert sum(item["seconds"] for item in found["operations"]) > 0
     assert found["image_operations"] == count(resnet(50, 32, 10)).operations.total
@@ -74,7 +80,10 @@ def test_a_step_is_taken_apart_by_operation_and_phase(found: dict[str, Any], out
     assert (output / "timeline.svg").exists()
     assert (output / "profile.svg").exists()
     page = (output / "profile.html").read_text()
-    assert "Profile of a training step" in page
+    assert f"<h1>Profile of a training step of architecture {found['architecture'][:16]}</h1>" in page
+    software, device = html.escape(found["software"]), html.escape(found["device"])
+    assert software.startswith("tensorflow 2.")
+    assert f"{software}, on {device}; {readable_time(found['recorded'])}." in page
     assert "TensorFlow&#39;s profiler has no rule for Relu, ReluGrad" in page
 
 

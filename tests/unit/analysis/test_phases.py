@@ -11,6 +11,7 @@ from aiperf.records.bodies import PhaseBegan, RunEnded
 from aiperf.wire.messages import Phase
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from analysis.results.status import run_status
 from tests.support.hand_made import T0_MS, HandMadeRun
 
 
@@ -78,3 +79,15 @@ def test_dead_time_is_down_and_the_phases_sum_to_the_duration(
 def test_the_time_after_an_interruption_is_not_busy(tmp_path: Path) -> None:
     (replica,) = build_report(read_run(interrupted(tmp_path).paths)).replica_details
     assert replica.busy_fraction == pytest.approx(40 / 90)
+
+
+def test_of_phases_in_one_millisecond_the_last_one_lasts(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100)
+    for t_s, name in ((10, "search"), (10, "build"), (40, "start"), (40, "train")):
+        phase(run, t_s, name)
+    data = read_run(run.paths)
+    report = build_report(data, "running")
+    assert report.replica_details[0].phases_s == {"idle": 10, "build": 30}
+    assert run_status(data, report, None, T0_MS + 41_000).replicas[0].phase == "train"
+    data = read_run(run.end(100).paths)
+    assert build_report(data).replica_details[0].phases_s == {"idle": 10, "build": 30, "train": 60}

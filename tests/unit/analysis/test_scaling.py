@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.output.figures.style import COLOURS
 from analysis.results.scaling import differences_in_words, scaling_chart, scaling_frame, scaling_rows
 from analysis.results.source import RunResult, read_result
+from analysis.verbs.scaling import _write
 from tests.support.hand_made import HandMadeRun
 
 
@@ -70,3 +72,25 @@ def test_an_invalid_run_is_marked_and_has_no_score(tmp_path: Path) -> None:
         ("unofficial", False, 1.0), ("invalid", True, None),
     ]  # fmt: skip
     assert scaling_chart(rows).svg
+
+
+def test_the_page_says_what_was_measured_where_and_how_well_it_is_known(tmp_path: Path) -> None:
+    rows = scaling_rows([one_run(tmp_path / "one", 1, 2, 4), one_run(tmp_path / "two", 2, 3, 4)])
+    assert (rows[1].nodes, rows[1].started) == (2, "2023-11-14T22:13:20.000Z")
+    known = replace(rows[1], interval_low=1.5e9, interval_high=2e9, processor="a processor", accelerator="H100 <b>")
+    report = tmp_path / "two" / "report" / "report.html"
+    report.parent.mkdir()
+    report.write_text("")
+    _write(tmp_path / "out", [rows[0], known])
+    page = (tmp_path / "out" / "scaling.html").read_text()
+    assert "Ideal is the score of the smallest run times the ratio of accelerators" in page
+    assert "95 %: 1.500 to 2.000 GOPS" in page
+    assert "2 nodes<small>a processor, H100 &lt;b&gt;</small>" in page
+    assert "14 Nov 2023" in page
+    links = re.findall(r'href="(?!data:)([^"]*)"', page)
+    assert links == ["scaling.csv", "scaling.json", "scaling.svg", "scaling.png", "../two/report/report.html"]
+    assert [link for link in links if not (tmp_path / "out" / link).is_file()] == []
+    drawing = (tmp_path / "out" / "scaling.svg").read_text()
+    assert "Bars: 95 % intervals." in page
+    assert drawing.count(">efficiency (%)<") == 1
+    assert COLOURS[1] not in "".join(re.findall(r"<text[^>]*>", drawing)), "letters have the page's own colour"

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from replica.measure.profile.recorded.recording import Event, Recording, Segment, Span, segments
 
-BACKWARD = "gradient_tape/"
-"""Part of the names of TensorFlow's nodes of the backward pass."""
+BACKWARD = "gradient_tape"
+"""Part of the paths of TensorFlow's nodes of the backward pass."""
 
-ADD_GRADIENTS = "AddN"
-"""Operation that sums the gradients of a tensor that several layers read.
+ADD_GRADIENTS = re.compile(r"AddN(_\d+)?")
+"""Nodes and operations that sum the gradients of a tensor that several layers read.
 
-No other operation of the backward pass lacks `BACKWARD` in its name.
+No other operation of the backward pass lacks `BACKWARD` in its path.
 """
 
-UPDATE = ("sgd", "loss_scale", "global_norm", "Assign", "ResourceApply")
-INPUT = ("Iterator", "DecodeJpeg", "ParallelMap", "TensorSlice", "Prefetch", "Batch")
-COMMUNICATION = ("Horovod", "Collective", "Nccl", "AllReduce")
+UPDATE = re.compile(r"(sgd|loss_scale|global_norm)(_\d+)?")
+"""Parts of the paths of nodes of the update: names of optimisers, and the norm of all gradients."""
+
+UPDATING = re.compile(r"(Assign|ResourceApply)\w*")
+INPUT = re.compile(r"\w*(Dataset|Iterator)\w*|Decode\w+|\w*Jpeg\w*|ReadFile|Parse\w*Example\w*")
+COMMUNICATION = re.compile(
+    r"(Horovod|Collective|Nccl)\w*|\w*AllReduce\w*|"
+    r"(all-reduce|all-gather|all-to-all|reduce-scatter|collective-\w+)[a-z-]*"
+)
+"""Operations by their whole names, as parts of them occur in others: `Batch` in FusedBatchNormV3.
+Those of an exchange have the names of TensorFlow, Horovod or XLA."""
 
 JAX, JAX_FORWARD, JAX_BACKWARD = "jit(", "jvp(", "transpose("
 """Names of the transformations by which JAX made an instruction; one that the gradient did not make
@@ -41,15 +50,16 @@ def phase_of(node: str, operation: str) -> str:
     # A recording has no field for the phase: the names that Keras and TensorFlow give are all there
     # is. Backward comes before the update, because gradients carry the name of their layer, which
     # may contain a word of the update.
-    if any(word in operation for word in COMMUNICATION):
+    if COMMUNICATION.fullmatch(operation):
         return "communication"
     if node.startswith(JAX):
         return "backward" if JAX_BACKWARD in node else "forward" if JAX_FORWARD in node else "update"
-    if BACKWARD in node or operation == ADD_GRADIENTS:
+    path = node.split("/")
+    if BACKWARD in path or ADD_GRADIENTS.fullmatch(operation) or ADD_GRADIENTS.fullmatch(path[-1]):
         return "backward"
-    if any(word in node for word in UPDATE) or any(word in operation for word in UPDATE):
+    if UPDATING.fullmatch(operation) or any(map(UPDATE.fullmatch, path)):
         return "update"
-    return "input" if any(word in operation for word in INPUT) else "forward"
+    return "input" if INPUT.fullmatch(operation) else "forward"
 
 
 @dataclass(frozen=True, slots=True)

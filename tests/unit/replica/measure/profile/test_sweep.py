@@ -22,6 +22,9 @@ def profiled(settings: ProfileSettings) -> dict[str, Any]:
     purposes = {"weights": WEIGHTS, "activations": 4 * amount, "gradients": amount, "temporaries": amount}
     return {
         "step_s": 0.5,
+        "software": "tensorflow 2.21.0",
+        "device": "a processor",
+        "recorded": f"2026-11-22T06:41:0{settings.batch_size % 10}.000Z",
         "memory_bytes": purposes,
         "process_peak_bytes": PROGRAM + sum(purposes.values()),
     }
@@ -38,6 +41,8 @@ def test_the_largest_batch_that_fits_is_on_the_line() -> None:
     document = found.document()
     assert (document["largest_measured"], document["largest_predicted"]) == (4, 100)
     assert document["settings"]["workload"] == "hepcnn-64"
+    facts = [document[name] for name in ("software", "device", "recorded")]
+    assert facts == ["tensorflow 2.21.0", "a processor", "2026-11-22T06:41:01.000Z"], "of the first step"
 
 
 def test_sizes_have_no_largest_batch() -> None:
