@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from aiperf.clock import SystemClock, format_utc
 from aiperf.config.datasets import Dataset
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, StorageError
@@ -90,7 +91,7 @@ class Cluster:
         self.storage = SharedStorage(self.loop, settings.write_s, settings.spread, self.seed)
         self.dataset: Dataset = self.config.dataset
         self.files = KeptFiles()
-        self._software = software()
+        self._software = {**software(), "rehearsed": format_utc(SystemClock().utc_ms())}
         self.knowledge = SharedKnowledge(self.paths, self.files)
         """Knowledge of all replicas: each would read the same."""
         self.processes: dict[int, VirtualProcess] = {}

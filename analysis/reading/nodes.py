@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from typing import Annotated
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+
+from aiperf.clock import parse_utc
 from aiperf.errors import RunDirectoryError
 from aiperf.run_directory.checksums import is_broken, without_seal
 from aiperf.run_directory.paths import RunPaths
@@ -17,6 +20,11 @@ MOST_CPUS, MOST_ACCELERATORS, MOST_BYTES = 4096, 1024, 1 << 50
 
 SYSTEM_LIMITS = Limits(size=64 * MIB)
 """Limits for a description of all nodes."""
+
+
+def _checked_utc(text: str) -> str:
+    parse_utc(text)
+    return text
 
 
 class NodeFacts(BaseModel):
@@ -50,6 +58,8 @@ class NodeFacts(BaseModel):
     accelerator_driver: str | None = None
     lost_accelerators: str | None = None
     """Accelerators that did not answer, each with its error."""
+    rehearsed: Annotated[str, AfterValidator(_checked_utc)] | None = None
+    """Time of the rehearsal that imitated the node: ISO 8601, UTC."""
 
     def version_of(self, framework: str) -> str | None:
         """The installed version of a framework, by `training.framework`."""

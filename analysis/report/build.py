@@ -357,6 +357,7 @@ def _assumed(data: RunData, physics: PhysicsPart) -> AssumedPart | None:
         operations_per_s=rate,
         share_of_peak=rate / peak if rate and peak else None,
         search=rehearsed.search,
+        made=min(filter(None, (facts.rehearsed for facts in data.system.values())), default=None),
     )
 
 

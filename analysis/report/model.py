@@ -238,6 +238,11 @@ class AssumedPart(Part):
     """`operations_per_s` / peak of the device; null if that is unknown."""
     search: str | None = None
     """real, or modelled: architectures were drawn at random."""
+    made: str | None = None
+    """Time at which it was rehearsed: ISO 8601, UTC; null if it was not recorded.
+
+    All other times of a rehearsal are virtual.
+    """
 
 
 class Report(Part):
@@ -364,6 +369,12 @@ class Report(Part):
     def is_science(self) -> bool:
         """True if the run trained scientific workloads in place of AutoML."""
         return bool(self.configuration.get("run", {}).get("suite") == "science")
+
+    @property
+    def dated(self) -> str | None:
+        """Time of the release; of a rehearsal, whose times are virtual, of the rehearsal itself."""
+        virtual = self.assumed is not None and self.assumed.machine is not None
+        return self.assumed.made if virtual and self.assumed is not None else self.started
 
     @property
     def present(self) -> int:

@@ -90,7 +90,7 @@ class Row:
     accelerator: str = ""
     """Models; empty if they are unknown."""
     started: str | None = None
-    """Time of the release: ISO 8601, UTC."""
+    """Time of the release, of a rehearsal that of its making: ISO 8601, UTC."""
     run: str = ""
     """Name of the run directory, archive or file."""
     replicas_asked: int | None = None
@@ -256,7 +256,7 @@ def _row(result: RunResult, order: Order) -> Row:
         nodes=hardware.nodes,
         processor=hardware.processor,
         accelerator=hardware.accelerator,
-        started=report.started,
+        started=report.dated,
         run=_folder(result.origin).name,
         signer=result.signer,
     )

@@ -61,7 +61,7 @@ class ScalingRow:
     accelerator: str = ""
     """Models; empty if they are unknown."""
     started: str | None = None
-    """Time of the release: ISO 8601, UTC."""
+    """Time of the release, of a rehearsal that of its making: ISO 8601, UTC."""
 
 
 def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
@@ -84,7 +84,7 @@ def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
                 report.error, ideal, report.score_ops / ideal if ideal and report.score_ops else None,
                 result.status, str(result.origin), _differences(smallest, report),
                 known.low if known is not None else None, known.high if known is not None else None,
-                hardware.nodes, hardware.processor, hardware.accelerator, report.started,
+                hardware.nodes, hardware.processor, hardware.accelerator, report.dated,
             )
         )  # fmt: skip
     return tuple(rows)

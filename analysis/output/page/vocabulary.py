@@ -89,6 +89,15 @@ def readable_time(moment: str | None) -> str:
     return datetime.fromisoformat(moment).strftime("%-d %b %Y %H:%M UTC")
 
 
+def when(report: Report) -> str:
+    """The time of a run; of a rehearsal its virtual time, and the day of the rehearsal."""
+    found, assumed = readable_time(report.started), report.assumed
+    if report.started is None or assumed is None or assumed.machine is None:
+        return found
+    made = f", rehearsed on {' '.join(readable_time(assumed.made).split()[:3])}" if assumed.made is not None else ""
+    return f"{found} of virtual time{made}"
+
+
 MEASURES = {"work": "rate of the same work", "between": "time between trainings"}
 """Measures by which replicas are compared."""
 

@@ -22,6 +22,9 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Message, Recorded
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from analysis.results.ranking import rank
+from analysis.results.source import read_result
+from analysis.verbs.ranking_page import date_of
 from primary.work.resumable import Interrupted
 from referee.replay import replay
 from rehearsal.lifecycle import Rehearsal, conduct
@@ -90,6 +93,19 @@ def test_building_counts_as_building(rehearsed: Path) -> None:
     build_s = read_machine(MACHINE).start.build_s
     assert [replica.phases_s.get("build") for replica in report.replica_details] == [build_s] * report.replicas
     assert all(replica.phases_s.get("search", 0) < 1 for replica in report.replica_details)
+
+
+def test_its_dates_are_virtual_and_it_says_when_it_was_made(rehearsed: Path, tmp_path: Path) -> None:
+    report = build_report(read_run(RunPaths(rehearsed)))
+    assert report.assumed is not None
+    assert report.assumed.made is not None
+    assert report.started is not None
+    assert report.started.startswith("2023-11-14")
+    day = date_of(report.assumed.made)
+    page = (rehearsed / "report" / "report.html").read_text()
+    assert f"14 Nov 2023 22:13 UTC of virtual time, rehearsed on {day}, ran to its deadline" in page
+    (row,) = rank([read_result(rehearsed)], "score").rows
+    assert row.started == report.dated == report.assumed.made, "2023 is no date of a result"
 
 
 def test_its_nodes_are_those_of_the_machine_file(rehearsed: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from aiperf.network.architecture import Architecture, Node
@@ -38,6 +41,37 @@ def test_phases_by_the_names_of_nodes() -> None:
     assert phase_of("", "AssignAddVariableOp") == "update"
     assert phase_of("IteratorGetNext", "IteratorGetNext") == "input"
     assert phase_of("gradients", "HorovodGroupedAllreduce") == "communication"
+
+
+NAMES = json.loads(Path(__file__).with_name("recorded_names.json").read_text())
+"""All names in recordings of a step of ResNet-50, by framework: phase, operation, and one of its nodes."""
+
+
+@pytest.mark.parametrize("framework", NAMES)
+def test_every_recorded_name_has_its_phase(framework: str) -> None:
+    for phase, operation, node in NAMES[framework]:
+        if framework == "torch":  # has no names of nodes: phases go by autograd's engine
+            assert phase_of("", operation) != "communication", operation
+        else:
+            assert phase_of(node, operation) == phase, (operation, node)
+
+
+@pytest.mark.parametrize("operation", ["FusedBatchNormV3", "FusedBatchNormEx", "BatchMatMulV2", "SpaceToBatchND",
+                                       "BatchToSpaceND", "Batch"])  # fmt: skip
+def test_no_operation_is_of_the_input_for_a_part_of_its_name(operation: str) -> None:
+    assert phase_of("net/layer", operation) == "forward"
+
+
+@pytest.mark.parametrize("operation", ["BatchDatasetV2", "ParallelMapDatasetV2", "TensorSliceDataset", "OneShotIterator",
+                                       "DecodeAndCropJpeg", "DecodePng", "ReadFile", "ParseExampleV2"])  # fmt: skip
+def test_the_input_is_of_the_input(operation: str) -> None:
+    assert phase_of("", operation) == "input"
+
+
+@pytest.mark.parametrize("operation", ["HorovodAllreduce", "CollectiveReduceV3", "NcclAllReduce", "all-reduce",
+                                       "all-reduce-start", "reduce-scatter", "collective-permute"])  # fmt: skip
+def test_exchanges_are_communication_whatever_their_node(operation: str) -> None:
+    assert phase_of("jit(step)/transpose(jvp(net))/psum", operation) == "communication"
 
 
 def test_an_event_is_not_charged_for_those_inside_it() -> None:
