@@ -125,7 +125,11 @@
     source = new EventSource(bar.dataset.events);
     source.addEventListener("open", () => { document.getElementById("live-note").textContent = ""; });
     source.addEventListener("error", () => {
-      document.getElementById("live-note").textContent = "The dashboard does not answer; this is its last state.";
+      for (const badge of nodes(document, ".live-state")) badge.dataset.state = "unknown";
+      // A server that is gone is asked again. One that refuses is another dashboard, with another token.
+      document.getElementById("live-note").textContent = source.readyState === EventSource.CLOSED
+        ? "The dashboard was started again: open the address that it has printed now. This is the last state of before."
+        : "The dashboard does not answer; this is its last state.";
     });
     source.addEventListener("changed", event => {
       const { state, sentence, page } = JSON.parse(event.data);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import psutil
 import pytest
 from selenium.webdriver import Chrome
 
-from tests.support.browser import DESKTOP, open_page
+from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open_page, show
 from tests.support.hand_made import HandMadeRun, aiperf
 from tests.support.processes import all_end, family
 from tests.support.runs import begin, wait_for, wait_for_epochs
@@ -182,9 +183,7 @@ def shown_trials(browser: Chrome) -> int:
 
 def open_only_run(browser: Chrome, list_address: str) -> None:
     """Follow the list's link to a run, and wait for its report."""
-    browser.get(list_address)
-    wait_for(lambda: script(browser, "return document.querySelector('#runs a')?.href"))
-    browser.get(script(browser, "return document.querySelector('#runs a').href"))
+    browser.get(follow(browser, list_address))
     wait_for(lambda: shown_trials(browser) > 0)
     wait_for(lambda: idle(browser))
 
@@ -233,6 +232,58 @@ def test_a_page_follows_its_run_to_the_end(tmp_path: Path) -> None:
         run.communicate(timeout=240)
 
 
+def follow(browser: Chrome, address: str) -> str:
+    """The address of the first run of a list, once the list knows it."""
+    browser.get(address)
+    wait_for(lambda: script(browser, "return document.querySelector('#runs a')?.href"))
+    return str(script(browser, "return document.querySelector('#runs a').href"))
+
+
+def test_no_rule_of_axe_is_broken_and_all_is_html(address: str, tmp_path: Path) -> None:
+    with open_page(address, DESKTOP) as browser:
+        run = follow(browser, address)
+        for size, dark, place in itertools.product((DESKTOP, PHONE), (False, True), (address, run)):
+            show(browser, place, size, dark)
+            wait_for(lambda: script(browser, "return document.querySelector('#runs a') !== null") or idle(browser))
+            assert barriers(browser) == [], (size, dark, place)
+            assert script(browser, "return document.documentElement.scrollWidth") == size[0]
+    pages = [tmp_path / "list.html", tmp_path / "run.html"]
+    for page, place in zip(pages, (address, run), strict=True):
+        page.write_text(ask(place)[1])
+    assert errors_of_html(pages) == []
+
+
+def note(browser: Chrome) -> str:
+    return str(script(browser, "return document.getElementById('live-note').textContent"))
+
+
+def test_a_page_says_that_its_dashboard_is_gone_and_that_there_is_another_one(root: Path) -> None:
+    """The address of both is the same, as that of a tunnel's end: the token alone differs."""
+    run = root / "runs" / "one"
+    with ExitStack() as browsers:
+        with dashboard(run) as address:
+            browser = browsers.enter_context(open_page(address, DESKTOP, dark=True))
+            wait_for(lambda: shown_trials(browser) > 0)
+            assert (state(browser), note(browser)) == ("ended", "")
+        wait_for(lambda: "does not answer" in note(browser))
+        with dashboard(run, "--port", address.split(":")[2].partition("/")[0]):
+            wait_for(lambda: "open the address that it has printed now" in note(browser))
+            dot, grey, words, paper = script(browser, COLOURS)
+            assert dot == grey
+            assert (words, paper) == ("rgb(255, 141, 143)", "rgb(20, 22, 26)"), "a contrast of 8.2"
+
+
+COLOURS = """
+const [badge, note] = ['live-state', 'live-note'].map(id => document.getElementById(id));
+const probe = document.createElement('i');
+probe.style.color = 'var(--soft)';
+document.body.append(probe);
+const style = getComputedStyle;
+return [style(badge, '::before').backgroundColor, style(probe).color, style(note).color,
+  style(document.body).backgroundColor];
+"""
+
+
 def test_names_and_reasons_of_a_hostile_run_are_text(address: str) -> None:
     with open_page(address, DESKTOP) as browser:
         wait_for(lambda: script(browser, "return document.querySelector('#runs a')?.textContent.includes('<img')"))
@@ -269,7 +320,7 @@ def test_a_page_that_is_watched_for_long_grows_not_and_keeps_the_readers_place(a
                         "getSelection().selectAllChildren(document.getElementById('sentence'))")  # fmt: skip
         update(browser, 5)
         before = measured(browser)
-        update(browser, 20)
+        update(browser, 45)
         after = measured(browser)
         for name, value in before.items():
             assert after[name] <= 1.1 * value, (name, before, after)

@@ -156,6 +156,9 @@ def test_values_appear_under_the_pointer(browser: Chrome, page: Path) -> None:
     script(browser, "document.getElementById('plot-score').scrollIntoView({block: 'center'})")
     ActionChains(browser).move_to_element(plot).perform()
     wait_for(lambda: "OPS" in str(script(browser, TOOLTIP)) and "error" in str(script(browser, TOOLTIP)))
+    ratios = script(browser, LABELS)
+    assert ratios
+    assert min(ratios) >= 4.5, "labels can be read"
 
 
 def test_pages_of_runs_without_work_are_whole(browser: Chrome, tmp_path: Path) -> None:
@@ -227,9 +230,24 @@ const text = root => [...root.querySelectorAll('*')].map(e => (e.shadowRoot ? te
 return text(document);
 """
 
-CONTRAST = """
+LIGHT = """
 const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => { v /= 255;
   return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+"""
+"""The relative luminance of WCAG 2."""
+
+LABELS = f"""{LIGHT}
+const labels = root => [...root.querySelectorAll('*')].flatMap(e => [...(e.shadowRoot ? labels(e.shadowRoot) : []),
+  ...(String(e.className).includes('bk-tooltip-row-label') ? [e] : [])]);
+return labels(document).map(e => {{
+  const pair = [getComputedStyle(e).color, getComputedStyle(e.getRootNode().host).backgroundColor].map(light);
+  return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+}});
+"""
+
+CONTRAST = (
+    f"{LIGHT}"
+    """
 const paper = light(getComputedStyle(document.body).backgroundColor);
 const found = {};
 for (const s of ['body', '.soft', '#status', 'td.passed', 'td.failed', 'figcaption', 'dt']) {
@@ -242,4 +260,5 @@ found.ink = plot.below[0].major_label_text_color === getComputedStyle(document.d
   .getPropertyValue('--ink').trim() ? (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05) : 0;
 return found;
 """
+)
 """Contrast ratios of WCAG 2 between texts and the page; those of charts have the page's colour."""
