@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from aiperf.__main__ import parser_of
 from aiperf.cli.verbs import GROUPS
-from aiperf.config.duration import format_duration
+from aiperf.config.duration import exact_duration
 from aiperf.config.sections.base import Section
 from aiperf.config.settings import RunConfig
 from aiperf.source_code import PACKAGES
@@ -83,7 +83,7 @@ def _values(schema: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     kinds = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
     if schema.get("format") == "duration":
-        return " ".join(["duration", *(f"to {format_duration(schema['maximum'])}" for _ in range("maximum" in schema))])
+        return " ".join(["duration", *(f"to {exact_duration(schema['maximum'])}" for _ in range("maximum" in schema))])
     kind = f"list of {_values(schema['items'])}s" if schema.get("type") == "array" else kinds[schema.get("type", "")]
     bounds = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
     limits = [f"{word} {schema[name]:,.10g}" for name, word in bounds.items() if name in schema]
@@ -99,7 +99,7 @@ def _default(value: object, values: str) -> str:
     if value is None or value == () or value is PydanticUndefined:
         return "none"
     if values.startswith("duration"):
-        return f"`{format_duration(float(str(value)))}`"
+        return f"`{exact_duration(float(str(value)))}`"
     return f"`{json.dumps(value)}`" if isinstance(value, bool) else f"`{value}`"
 
 

@@ -39,9 +39,14 @@ def si(value: float | None, unit: str = "", digits: int = 4) -> str:
 
 
 def interval(low: float | None, high: float | None, unit: str = "") -> str:
-    """Both ends of an interval, with one unit if it is the same; a dash if it is unknown."""
+    """Both ends of an interval, with one unit if it is the same; a dash if it is unknown.
+
+    Without a unit they are plain numbers.
+    """
     if low is None or high is None:
         return "-"
+    if not unit:
+        return f"{number(low)} to {number(high)}"
     lower, _, its_unit = si(low, unit).partition(" ")
     upper = si(high, unit)
     return f"{lower} to {upper}" if its_unit == upper.partition(" ")[2] else f"{lower} {its_unit} to {upper}"

@@ -59,10 +59,12 @@ def exact_duration(seconds: float) -> str | float:
 
 
 def format_duration(seconds: float) -> str:
-    """Compact text for people: 45s, 5m00s, 1h30m."""
+    """Compact text for people, the same in messages, tables and pages: 0.4 s, 45 s, 5m00s, 1h30m."""
     whole = max(0, round(seconds))
+    if 0 < seconds < 9.95:
+        return f"{round(seconds, 1):g} s"
     if whole < 60:
-        return f"{whole}s"
+        return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

@@ -243,7 +243,9 @@ def _statistics(report: Report) -> Table:
              ("error", found.error, ""))  # fmt: skip
     for name, part, unit in parts:
         if part is not None:
-            table.add_row(name, si(part.value, unit), interval(part.low, part.high, unit))
+            table.add_row(
+                name, si(part.value, unit) if unit else number(part.value), interval(part.low, part.high, unit)
+            )
     table.add_row("OPS of a replica on the initial architecture", si(found.initial_ops, "OPS"), "")
     table.add_row("mean growth, weighted by operations", number(found.mean_growth, 3), "")
     table.add_row("OPS of the second half / the first", number(found.second_half, 3), "")

@@ -116,6 +116,14 @@ class Ranking:
     same: tuple[tuple[str, str], ...] = ()
     conflicts: tuple[str, ...] = ()
 
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """The results that were given more than once, in sentences."""
+        return tuple(
+            f"{origin} was given more than once." if origin == kept else f"{origin} is the same run as {kept}."
+            for origin, kept in dict.fromkeys(self.same)
+        )
+
     def with_status(self, status: str) -> tuple[Row, ...]:
         """The rows of one status."""
         return tuple(row for row in self.rows if row.status == status)

@@ -161,8 +161,8 @@ def _print_ranking(ranking: Ranking) -> None:
         for cells in zip(*columns.values(), strict=True):
             table.add_row(*cells)
         console.print(table)
-    for origin, kept in ranking.same:
-        print_line(console, f"the same run as {kept}: {origin}")
+    for line in ranking.repeated:
+        print_line(console, line)
     for conflict in ranking.conflicts:
         print_line(console, f"look at: {conflict}")
     for problem in ranking.problems:

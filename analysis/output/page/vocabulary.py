@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from aiperf.cli.units import count, of_asked, percent, si
+from aiperf.cli.units import count, number, of_asked, percent, si
+from aiperf.config.duration import format_duration
 from analysis.output.page.machine import Machine
 from analysis.report.cluster.effects import FEWEST
 from analysis.report.estimates import ComparisonPart, EffectPart, GoodputPart, NodeHoursPart
@@ -73,15 +74,6 @@ def meanings(report: Report) -> list[tuple[str, str]]:
     return [*found.items(), *((name, meaning) for name, meaning in CAUSES.items() if name in known)]
 
 
-def readable_duration(seconds: float) -> str:
-    """A duration for a sentence: 45 s, 5 min, 1 h 30 min."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    hours, rest = divmod(minutes, 60)
-    return " ".join([*[f"{hours} h"] * bool(hours), *[f"{rest} min"] * bool(rest)])
-
-
 def readable_time(moment: str | None) -> str:
     """An ISO time as 22 Nov 2026 06:41 UTC."""
     if moment is None:
@@ -141,7 +133,7 @@ def goodput(part: GoodputPart) -> str:
     between_h = part.mean_time_between_interruptions_h
     if between_h is None:
         return f"{work}; nothing was interrupted."
-    return f"{work}; {count(part.interruptions, 'interruption')}, one every {readable_duration(3600 * between_h)}."
+    return f"{work}; {count(part.interruptions, 'interruption')}, one every {format_duration(3600 * between_h)}."
 
 
 def shares_of(part: NodeHoursPart) -> dict[str, float]:
@@ -152,12 +144,6 @@ def shares_of(part: NodeHoursPart) -> dict[str, float]:
 def evaluated_architectures(trials: tuple[TrialPart, ...]) -> int:
     """Architectures with a measured accuracy."""
     return len({trial.architecture for trial in trials if trial.best_accuracy is not None})
-
-
-def error_percent(error: float) -> str:
-    """An error in percent with two digits, such as 19 % or 1.4 %."""
-    value = 100 * error
-    return f"{value:.0f} %" if value >= 9.95 else f"{value:.1f} %" if value >= 0.095 else f"{value:.2f} %"
 
 
 def known(share: float | None) -> str:
@@ -229,14 +215,14 @@ def sentence(report: Report, machine: Machine) -> str:
         return f"{who} {'not released yet' if is_in_progress(report) else 'never started'}."
     so_far = " so far" if is_in_progress(report) else ""
     if report.is_science:
-        return f"{who} worked for {readable_duration(report.duration_s)}{so_far}; {_reached(report)}."
+        return f"{who} worked for {format_duration(report.duration_s)}{so_far}; {_reached(report)}."
     evaluated = evaluated_architectures(report.trials)
     if report.score_ops is None:
-        done = f"{who} worked for {readable_duration(report.duration_s)}, but the run has no score"
+        done = f"{who} worked for {format_duration(report.duration_s)}, but the run has no score"
     else:
         verb = "would reach" if report.simulated else "reached"
-        done = f"{who} {verb} {si(report.score_ops, 'OPS', 3)} in {readable_duration(report.duration_s)}{so_far}"
+        done = f"{who} {verb} {si(report.score_ops, 'OPS', 3)} in {format_duration(report.duration_s)}{so_far}"
     if not evaluated:
         return f"{done}; no epoch was completed."
     best = "the only architecture" if evaluated == 1 else f"the best of {count(evaluated, 'architecture')}"
-    return f"{done}; {best} errs in {error_percent(report.error)}."
+    return f"{done}; {best} has an error of {number(report.error)}."

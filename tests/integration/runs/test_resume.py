@@ -37,7 +37,7 @@ def test_a_new_clock_is_a_part_of_its_own_and_the_job_may_end_before(
     enter(monkeypatch, answering_job("SLURM", tmp_path, "squeue", "0:30"))
     result = aiperf("resume", output, "--new-clock")
     assert result.returncode == 0, result.stderr
-    assert "WARNING: SLURM job 17 ends in 30s, before the run: the rest, 6s, needs 1m06s" in result.stderr
+    assert "WARNING: SLURM job 17 ends in 30 s, before the run: the rest, 6 s, needs 1m06s" in result.stderr
     found = report(output)
     assert (found["duration_s"], found["ended"]) == (6.0, "deadline")
     assert {"rule": "clock", "found": "2 clock(s)"}.items() <= next(

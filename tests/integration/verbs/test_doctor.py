@@ -167,4 +167,4 @@ def test_a_program_that_does_not_start_is_reported_with_its_last_words(tmp_path:
     assert "no such module" in nodes[0]["found"]
     slow = aiperf("doctor", *SIMULATED, "--set", "environment.activate='sleep 600'", "--time-limit", "1s",
                   "--output", tmp_path / "run", "--format", "json")  # fmt: skip
-    assert "no answer within 1s" in of("nodes", json.loads(slow.stdout))[0]["found"]
+    assert "no answer within 1 s" in of("nodes", json.loads(slow.stdout))[0]["found"]

@@ -28,7 +28,7 @@ def view() -> RunView:
 def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
     assert view().ops == 1e11
     assert summary(view()) == (
-        "40s passed, 1m00s left | 1 replica working, 0 trials done | best accuracy 0.9000 | 100.0 GOPS so far"
+        "40 s passed, 1m00s left | 1 replica working, 0 trials done | best accuracy 0.9000 | 100.0 GOPS so far"
     )
     assert summary(RunView(10.0, [ReplicaView(0)])) == "starting: 0 of 1 replica answered"
 
@@ -75,7 +75,7 @@ def test_states_and_progress_have_colours_on_a_terminal_only() -> None:
     shown = drawn(run, colours=True)
     assert "\x1b[32mworking" in shown
     assert "\x1b[1;31mlost" in shown
-    assert "100.0 %, 0s left" in shown, "a run that ends late does not pass its bar"
+    assert "100.0 %, 0 s left" in shown, "a run that ends late does not pass its bar"
 
 
 def test_displays_write_to_their_stream() -> None:

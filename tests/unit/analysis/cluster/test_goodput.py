@@ -47,7 +47,7 @@ def test_an_epoch_is_productive_and_what_died_with_its_epoch_is_lost(tmp_path: P
     assert part.mean_time_between_interruptions_h == pytest.approx(100 / 3600)
     assert goodput(part) == (
         "20.0 % of 0.0 replica hours trained or evaluated work that counts once; the largest loss is down (no process "
-        "of the replica lived) with 50.0 %; 1 interruption, one every 100 s."
+        "of the replica lived) with 50.0 %; 1 interruption, one every 1m40s."
     )
 
 
