@@ -59,7 +59,7 @@ def exact_duration(seconds: float) -> str | float:
 
 
 def format_duration(seconds: float) -> str:
-    """Compact text for people, the same in messages, tables and pages: 0.4 s, 45 s, 5m00s, 1h30m."""
+    """Compact text for people, the same in messages, tables and pages: 45 s, 5m00s, 1h30m."""
     whole = max(0, round(seconds))
     if 0 < seconds < 9.95:
         return f"{round(seconds, 1):g} s"
