@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.cli.console import open_console
+from aiperf.cli.tables import make_table, print_line
 from aiperf.config.duration import parse_duration
-from analysis.output.tables import make_table, print_line
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("aiperf", "analysis", "dashboard", "primary", "referee", "replica", "search_space", "slurm", "workloads")

@@ -11,8 +11,8 @@ from aiperf.clock import Clock
 from aiperf.run_directory.claim import find_holder
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import STALE_MS
+from aiperf.run_directory.state import OVER
 from analysis.output.page.links import Links
-from analysis.report.state import OVER
 from dashboard.rendering import Worker
 from dashboard.work import Answer, Task
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiperf.cli.units import count, si
 from aiperf.config.duration import format_duration
-from analysis.report.state import IN_PROGRESS
-from analysis.results.status import RunStatus, models_text
+from aiperf.run_directory.state import IN_PROGRESS
+from analysis.results.glance import RunStatus, models_text
 from dashboard.work import Answer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from analysis.output.page.links import Links
-from analysis.results.status import RunStatus
+from analysis.results.glance import RunStatus
 
 
 class Task(BaseModel):

@@ -15,7 +15,8 @@ from aiperf.errors import AiperfError
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.report.build import build_report
 from analysis.report.state import read_now
-from analysis.results.status import run_status, status_at_a_glance
+from analysis.results.glance import status_at_a_glance
+from analysis.results.status import run_status
 from dashboard.work import Answer, Task
 
 NICENESS = 5

@@ -91,7 +91,7 @@ def _display(config: RunConfig, paths: RunPaths, start: Start, clock: Clock) -> 
     # The view of a resumed run begins with nothing, and its snapshot would belie the records.
     if config.run.suite != "automl" or config.run.replicas < FEWEST_REPLICAS or start.resumption is not None:
         return view
-    return SeveralDisplays(view, PatientDisplay(FailSafeDisplay(SnapshotDisplay(paths, config.run.name, clock))))
+    return SeveralDisplays(view, PatientDisplay(FailSafeDisplay(SnapshotDisplay(paths, config, clock))))
 
 
 def _record_start(start: Start, writer: HistoryWriter, paths: RunPaths) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from aiperf.cli.command import Command, add_format, add_run, whole_number
 from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import say_json
+from aiperf.cli.tables import make_table, print_line
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.run_directory.paths import RunPaths
-from analysis.output.tables import make_table, print_line
 from analysis.reading.nodes import read_system
 from analysis.results.compliance import Compliance, check_result
 from analysis.results.signatures import SignatureResult, verify_signature

@@ -13,7 +13,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "run": ("primary.cli:RUN", "start a timed run and print its score"),
         "resume": ("primary.cli:RESUME", "resume an interrupted run"),
         "stop": ("primary.background.stop:STOP", "end a run in order, from any shell of its node"),
-        "status": ("analysis.verbs.run:STATUS", "show the progress of a run, from any shell"),
+        "status": ("analysis.verbs.status:STATUS", "show the progress of a run, from any shell"),
         "dashboard": ("dashboard.cli:DASHBOARD", "show runs live in a browser"),
     },
     "results": {

@@ -37,6 +37,10 @@ class Snapshot(BaseModel):
     version: int = Field(1, ge=1, le=1)
     name: str
     """Name of the run."""
+    simulated: bool
+    """True if nothing is trained."""
+    validation_images: int = Field(ge=1)
+    """Images that accuracies are measured on."""
     host: str
     pid: int
     """The primary that wrote it."""

@@ -17,6 +17,7 @@ from aiperf.rules import science
 from aiperf.rules.score import operations_per_second, regulated
 from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, as_planned, broken_settings, check, status
 from aiperf.run_directory.measured import MicroRow
+from aiperf.run_directory.state import IN_PROGRESS, State
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import MANY_TRIALS, do_both
@@ -48,7 +49,7 @@ from analysis.report.roofline.build import roofline_part
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.build import workload_parts
 from analysis.report.science.facts import science_facts
-from analysis.report.state import IN_PROGRESS, State, is_simulated, recorded_state
+from analysis.report.state import is_simulated, recorded_state
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_parts
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from aiperf.rules.table import RULES_VERSION, Status
+from aiperf.run_directory.state import State
 from analysis.report.estimates import ComparisonPart, GoodputPart, Part, PhysicsPart, StatisticsPart
 from analysis.report.hybrid.parts import HybridPart
 from analysis.report.roofline.parts import RooflinePart
-from analysis.report.state import State
 from analysis.report.workloads import WorkloadPart
 
 

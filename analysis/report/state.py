@@ -1,25 +1,11 @@
-"""The state of a run, from which every page, table, line and exit code takes its words."""
+"""The state of a run at a moment, by its records and the claim of its primary."""
 
 from __future__ import annotations
 
-import shlex
-from typing import Literal
-
 from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.state import IN_PROGRESS, OVER, State
 from analysis.reading.run_data import RunData, read_run
-
-State = Literal["starting", "running", "silent", "interrupted", "ended", "failed"]
-"""starting: the primary waits for its replicas. running. silent: the primary on another node gives
-no sign of life. interrupted: can be resumed in the time that is left. ended: reached its deadline
-or completed its work. failed: over without that, and nothing is left to resume.
-"""
-
-IN_PROGRESS: frozenset[State] = frozenset({"starting", "running", "silent"})
-"""States without a verdict: what is measured so far, and what the settings already break."""
-
-OVER: frozenset[State] = frozenset({"ended", "failed"})
-"""States that nothing changes any more."""
 
 
 def recorded_state(data: RunData) -> State:
@@ -71,9 +57,3 @@ def seconds_left(data: RunData, now_ms: int) -> float | None:
 def is_simulated(data: RunData) -> bool:
     """True if nothing was trained: a rehearsal in virtual time, or the simulated trainer."""
     return data.manifest.rehearsed is not None or data.manifest.config.training.trainer == "simulated"
-
-
-def next_command(state: State, paths: RunPaths) -> str:
-    """The command that a user in front of this run needs next."""
-    verb = "report" if state in OVER else "resume" if state in ("interrupted", "silent") else "status"
-    return f"aiperf {verb} {shlex.quote(str(paths.root))}"

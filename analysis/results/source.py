@@ -21,12 +21,13 @@ from aiperf.records.run_head import final_head
 from aiperf.rules.science import SCIENCE_RULES_VERSION
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.run_directory.state import State
 from aiperf.untrusted.reading import MIB, Limits, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.untrusted.text import cut
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
-from analysis.report.state import State, read_now
+from analysis.report.state import read_now
 from analysis.results.archive import is_archive, open_archive
 from analysis.results.signatures import verify_signature
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from aiperf.cli.command import Command, add_format
 from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import say_json
+from aiperf.cli.tables import make_table, print_line
 from aiperf.cli.units import percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
 from aiperf.files import write_atomically
@@ -18,7 +19,6 @@ from analysis.output.figures.style import Drawing
 from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
 from analysis.output.pictures import save_drawing
-from analysis.output.tables import make_table, print_line
 from analysis.reading.profile import MemorySweep, Profile, read_profile, read_sweep
 
 MOST_ROWS = 25

@@ -12,11 +12,11 @@ from pathlib import Path
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, say_text
+from aiperf.cli.tables import make_table, print_line
 from aiperf.cli.units import interval, number, of_asked, si
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
 from analysis.output.frames import csv_text
-from analysis.output.tables import make_table, print_line
 from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
 from analysis.results.science import WorkloadRow, rank_workloads, workload_frame

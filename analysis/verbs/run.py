@@ -7,26 +7,22 @@ import json
 import shlex
 from pathlib import Path
 
-from rich.table import Table
-
 from aiperf.cli.command import Command, add_format, add_no_page, add_run
-from aiperf.cli.console import open_console
 from aiperf.cli.lines import say, say_json, warn
-from aiperf.cli.units import count, number, si
 from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
 from aiperf.run_directory.measured import read_rows
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.run_directory.state import OVER, State, next_command
 from aiperf.storage.patience import PATIENCE
-from analysis.output.tables import MOST_NAMED, MOST_ROWS, make_table, print_line, print_report
+from analysis.output.tables import print_report
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import no_garbage_collection
 from analysis.report.build import build_report
-from analysis.report.state import IN_PROGRESS, OVER, State, next_command, read_now, seconds_left
+from analysis.report.state import seconds_left
 from analysis.results.archive import OWN_FILES, is_archive
 from analysis.results.source import opened_run, read_result_data
-from analysis.results.status import RunStatus, models_text, run_status, status_at_a_glance
 from analysis.results.verify import notes_of, verify
 
 PATIENCE_S = 10.0
@@ -108,105 +104,12 @@ def _next_lines(run: Path, data: RunData, state: State | None, page: Path | None
     return [first, f"open the page in a browser: {page.absolute().as_uri()}"]
 
 
-def _status(arguments: argparse.Namespace) -> int:
-    now_ms = SystemClock().utc_ms()
-    with opened_run(arguments.run) as folder:
-        paths = open_run(folder)
-        if folder == arguments.run:
-            status = status_at_a_glance(paths, now_ms) or _status_by_records(paths, now_ms)
-        else:
-            data, _ = read_result_data(paths, unpacked=True)
-            status = run_status(data, build_report(data), None, now_ms)
-            status = status.model_copy(update={"next": f"aiperf check {shlex.quote(str(arguments.run))}"})
-    if arguments.format == "json":
-        say_json(status.model_dump_json(indent=2))
-        return EXIT_DONE
-    console = open_console()
-    print_line(console, _status_line(status))
-    console.print(_status_table(status))
-    for text in (status.slow or ())[:MOST_NAMED]:
-        print_line(console, f"slow: {text}")
-    return EXIT_DONE
-
-
-def _status_by_records(paths: RunPaths, now_ms: int) -> RunStatus:
-    data, state, holder = read_now(paths, now_ms)
-    return run_status(data, build_report(data, state), holder, now_ms)
-
-
-def _status_line(status: RunStatus) -> str:
-    """The whole run in one line, with the command to type if it does not run."""
-    score = si(status.score_ops, "OPS")
-    if status.score_ops is None:
-        score = "no score yet" if status.state in IN_PROGRESS else "score invalid"
-    so_far = " so far" if status.state in IN_PROGRESS and status.score_ops is not None else ""
-    passed = f"{status.elapsed_s:.0f} of {status.duration_s:.0f} s"
-    quality = f"error {status.error:.4f}"
-    if status.models is not None:
-        quality = models_text(status)
-    results = f"{count(status.trials, 'trial')}; {quality}; {score}{so_far}"
-    dead = f": its primary ({status.primary}) died" if status.primary and status.ended is None else ""
-    match status.state:
-        case "starting":
-            waits = "; ".join(status.waits_for)
-            return f"run {status.name!r}: waiting for {waits or 'its replicas'}"
-        case "running":
-            state = "running" + _simulated(status)
-        case "silent":
-            state = f"running, but its primary ({status.primary}) gives no sign of life; if it is dead: {status.next}"
-        case "interrupted":
-            state = f"interrupted{_reason(status)}{dead}; resume it with: {status.next}"
-        case "failed" if status.ended != "no_replicas":
-            state = f"failed: interrupted{dead}; its deadline has passed"
-        case "failed":
-            state = "failed: no replica was left"
-        case _:
-            state = f"ended: {status.ended}"
-    return f"run {status.name!r}: {state}; {passed}; {results}"
-
-
-def _simulated(status: RunStatus) -> str:
-    return " (simulated: nothing is trained)" if status.simulated else ""
-
-
-def _reason(status: RunStatus) -> str:
-    return " (no replica was left)" if status.ended == "no_replicas" else ""
-
-
-def _status_table(status: RunStatus) -> Table:
-    of_science = status.models is not None
-    own = ("workload", "phase", "epoch", "quality") if of_science else ("round", "phase", "epoch", "accuracy")
-    table = make_table(
-        None, "replica", "node", "state", "trial", *own, "operations", "rate",
-        left=("state", "phase", "workload", "node"), dropped=("trial", own[0], "epoch", "operations"),
-    )  # fmt: skip
-    for replica in status.replicas[:MOST_ROWS]:
-        what = replica.workload if of_science else replica.round
-        facts = (replica.trial, what, replica.phase, replica.epochs)
-        table.add_row(
-            str(replica.replica), replica.node or "-", replica.state,
-            *("-" if fact is None else str(fact) for fact in facts),
-            number(replica.quality if of_science else replica.accuracy), si(replica.operations, "OP"),
-            si(replica.working_ops, "OPS"),
-        )  # fmt: skip
-    if len(status.replicas) > MOST_ROWS:
-        table.caption = f"and {len(status.replicas) - MOST_ROWS} more; --format json has all"
-    return table
-
-
 REPORT = Command(
     description="Recompute a run from its raw records; writes a page, JSON, CSV tables and figures to DIR/report.",
     example="aiperf report runs/first --format json",
     configure=_configure_report,
     execute=_report,
     leaves=lambda arguments: f"the records are whole; again: aiperf report {shlex.quote(str(arguments.run))}",
-)
-
-STATUS = Command(
-    description="Show the state of a running or finished run, from any shell. Writes nothing.",
-    example="aiperf status runs/first",
-    configure=_configure,
-    execute=_status,
 )
 
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, say_text, warn
+from aiperf.cli.tables import make_table
 from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, RunDirectoryError
 from analysis.output.figures.style import Drawing
@@ -20,7 +21,6 @@ from analysis.output.frames import csv_text
 from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
 from analysis.output.pictures import save_drawing
-from analysis.output.tables import make_table
 from analysis.results.scaling import (
     ScalingRow,
     differences_in_words,

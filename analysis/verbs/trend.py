@@ -11,10 +11,10 @@ from pathlib import Path
 from aiperf.cli.command import Command, add_format
 from aiperf.cli.console import PlainConsole, open_console
 from aiperf.cli.lines import say_json, say_text
+from aiperf.cli.tables import make_table, print_line
 from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
 from analysis.output.frames import csv_text
-from analysis.output.tables import make_table, print_line
 from analysis.results.source import RunResult, try_result
 from analysis.results.trend import Regression, TrendRow, trend, trend_frame
 

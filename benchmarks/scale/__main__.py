@@ -1,6 +1,6 @@
 """The costs of a run of thousands of replicas, next to their goals.
 
-python -m benchmarks.scale [--only agent,search,primary,report] [--format json]
+python -m benchmarks.scale [--only agent,search,primary,status,report] [--format json]
 
 Each part is a module of this package with `measure(scratch)`, which returns its figures by name.
 Parts that write much do so below a temporary folder (TMPDIR).
@@ -20,6 +20,7 @@ GOALS: dict[str, dict[str, str]] = {
     "agent": {"agent_cold_cpu_s": "< 5", "agent_memory_mb": "< 300", "look_files_opened": "1"},
     "search": {"proposal_cpu_s_1000": "", "proposal_cpu_s_20000": "<= 1", "tpe_cpu_s_13000": "< 0.5"},
     "primary": {"primary_core_share_4096": "< 0.2", "dispatch_p99_ms_4096": "< 100", "primary_start_cpu_s_4096": "< 5"},
+    "status": {"status_s": "< 1", "status_cpu_s": "< 1"},
     "report": {"report_s": "< 15", "report_peak_mb": "< 1000"},
 }  # fmt: skip
 """The figures of each part, and their goals."""

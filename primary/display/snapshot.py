@@ -7,6 +7,7 @@ import os
 from math import inf
 
 from aiperf.clock import Clock
+from aiperf.config.settings import RunConfig
 from aiperf.files import atomic_file
 from aiperf.host import this_host
 from aiperf.run_directory.paths import RunPaths
@@ -20,9 +21,9 @@ class SnapshotDisplay:
     A file system that refuses costs a snapshot, and nothing else.
     """
 
-    def __init__(self, paths: RunPaths, name: str, clock: Clock) -> None:
+    def __init__(self, paths: RunPaths, config: RunConfig, clock: Clock) -> None:
         self._path = paths.snapshot
-        self._name = name
+        self._config = config
         self._clock = clock
         self._host, self._pid = this_host().name(), os.getpid()
         self._next_s = -inf
@@ -48,7 +49,9 @@ class SnapshotDisplay:
     def _snapshot(self, view: RunView) -> Snapshot:
         rows = tuple(map(_row, view.replicas))
         return Snapshot(
-            name=self._name,
+            name=self._config.run.name,
+            simulated=self._config.training.trainer == "simulated",
+            validation_images=self._config.dataset.validation_images,
             host=self._host,
             pid=self._pid,
             written_ms=self._clock.utc_ms(),

@@ -10,9 +10,9 @@ from pathlib import Path
 from aiperf.cli.command import Command, add_format, add_run, whole_number
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, warn
+from aiperf.cli.tables import print_line
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.run_directory.paths import RunPaths, open_run
-from analysis.output.tables import print_line
 from analysis.results.archive import is_archive
 from analysis.results.source import opened_run
 from referee.audit.procedure import DRAWS, STEPS, AuditOrder, audit

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from analysis.output.tables import make_table
+from aiperf.cli.tables import make_table
 from referee.audit.draws import power, power_line
 
 Check = Literal["replay", "rows", "steps", "pace", "weights", "retrain"]

@@ -11,10 +11,10 @@ from pathlib import Path
 from aiperf.cli.command import Command, add_format, whole_number, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, warn
+from aiperf.cli.tables import make_table
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.errors import EXIT_DONE
 from analysis.output.pictures import save_drawing
-from analysis.output.tables import make_table
 from rehearsal.figure import prediction_chart
 from rehearsal.machine.measured import text_of
 from rehearsal.prediction import LARGEST_REHEARSED, Band, Predicted, predict

@@ -6,11 +6,11 @@ from datetime import datetime
 
 from aiperf.cli.units import count, number, of_asked, percent, si
 from aiperf.config.duration import format_duration
+from aiperf.run_directory.state import IN_PROGRESS
 from analysis.output.page.machine import Machine
 from analysis.report.cluster.effects import FEWEST
 from analysis.report.estimates import ComparisonPart, EffectPart, GoodputPart, NodeHoursPart
 from analysis.report.model import AssumedPart, Report, TrialPart
-from analysis.report.state import IN_PROGRESS
 
 TRIAL_STATES = {
     "completed": "completed",

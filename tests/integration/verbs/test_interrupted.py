@@ -21,7 +21,7 @@ MACHINE = ROOT / "examples" / "machines" / "h100-8x8.toml"
 
 CALLED_FIRST = {
     "report": "analysis.verbs.run.read_result_data",
-    "status": "analysis.verbs.run.status_at_a_glance",
+    "status": "analysis.verbs.status.status_at_a_glance",
     "verify": "analysis.verbs.run.verify",
     "check": "referee.check.check_result",
     "rank": "referee.rank.execute_rank",

@@ -83,7 +83,8 @@ def test_the_time_after_an_interruption_is_not_busy(tmp_path: Path) -> None:
 
 def test_of_phases_in_one_millisecond_the_last_one_lasts(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100)
-    for t_s, name in ((10, "search"), (10, "build"), (40, "start"), (40, "train")):
+    began: list[tuple[int, Phase]] = [(10, "search"), (10, "build"), (40, "start"), (40, "train")]
+    for t_s, name in began:
         phase(run, t_s, name)
     data = read_run(run.paths)
     report = build_report(data, "running")

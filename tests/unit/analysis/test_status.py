@@ -15,18 +15,20 @@ import pandas as pd
 import pytest
 
 from aiperf.cli.console import PlainConsole
+from aiperf.cli.tables import make_table
 from aiperf.config.settings import load_config
 from aiperf.records.bodies import RunEnded
 from aiperf.run_directory.claim import SILENCE_S, Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.state import next_command
 from analysis.output.frames import csv_tables
-from analysis.output.tables import make_table
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.report.state import next_command, read_now
-from analysis.results.status import RunStatus, run_status
-from analysis.verbs.run import STATUS, _status_line
+from analysis.report.state import read_now
+from analysis.results.glance import RunStatus
+from analysis.results.status import run_status
+from analysis.verbs.status import STATUS, _status_line
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf
 
 

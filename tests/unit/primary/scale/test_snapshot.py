@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import INTERVAL_S, STALE_MS, read_snapshot
 from aiperf.wire.messages import Progress
-from analysis.results.status import RunStatus, status_at_a_glance
+from analysis.results.glance import RunStatus, status_at_a_glance
 from dashboard.rendering import Worker
 from dashboard.watch import View
 from dashboard.work import Task
@@ -25,6 +27,8 @@ from dashboard.worker import answers
 from primary.display.snapshot import SnapshotDisplay
 from primary.display.state import ReplicaView, RunView
 from tests.support.hand_made import T0_MS, ManualClock, aiperf
+
+CONFIG = load_config(overrides={"run.name": "large", "run.dataset": "digits", "training.trainer": "simulated"})
 
 
 def in_progress(replicas: int = 2) -> RunView:
@@ -39,9 +43,10 @@ def in_progress(replicas: int = 2) -> RunView:
 
 def test_the_status_of_a_large_run_comes_from_its_snapshot(tmp_path: Path) -> None:
     paths, clock = RunPaths(tmp_path), ManualClock()
-    write_manifest(paths, load_config(overrides={"run.dataset": "digits"}))
-    display = SnapshotDisplay(paths, "large", clock)
+    write_manifest(paths, CONFIG)
+    display = SnapshotDisplay(paths, CONFIG, clock)
     display.refresh(in_progress())
+    paths.system.write_text('{"1": {"host": "n1"}}')
     assert status_at_a_glance(paths, T0_MS) is None, "no primary lives"
     with Claim(paths.claims, clock):
         status = status_at_a_glance(paths, T0_MS)
@@ -51,7 +56,9 @@ def test_the_status_of_a_large_run_comes_from_its_snapshot(tmp_path: Path) -> No
         )  # fmt: skip
         assert (status.trials, status.error, status.score_ops) == (7, 0.25, 2 * 10**12 / 40.0)
         assert status.primary == f"process {os.getpid()} on {socket.gethostname()}"
-        working, starting = status.replicas
+        assert status.simulated
+        starting, working = status.replicas
+        assert (starting.node, working.node) == ("n1", None), "the one that has done least comes first"
         assert (working.state, working.phase, working.trial, working.round, working.epochs) == (
             "working", "train", 7, 3, 2,
         )  # fmt: skip
@@ -67,9 +74,9 @@ def test_the_status_of_a_large_run_comes_from_its_snapshot(tmp_path: Path) -> No
 
 def test_the_error_of_a_perfect_accuracy_is_that_of_the_rules(tmp_path: Path) -> None:
     paths, clock, view = RunPaths(tmp_path), ManualClock(), in_progress()
-    write_manifest(paths, load_config(overrides={"run.dataset": "digits"}))
+    write_manifest(paths, CONFIG)
     view.replicas[0].take(Progress(trial=8, phase="train", epoch=2, epochs=9, accuracy=1.0, operations=10**12))
-    SnapshotDisplay(paths, "large", clock).refresh(view)
+    SnapshotDisplay(paths, CONFIG, clock).refresh(view)
     with Claim(paths.claims, clock):
         status = status_at_a_glance(paths, T0_MS)
     assert status is not None
@@ -77,9 +84,17 @@ def test_the_error_of_a_perfect_accuracy_is_that_of_the_rules(tmp_path: Path) ->
     assert status.regulated_score_ops == regulated(status.score_ops or 0.0, status.error)
 
 
+def test_the_command_imports_nothing_that_reads_records() -> None:
+    script = "import sys, analysis.verbs.status; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "analysis.results.glance" in loaded
+    assert loaded & {"numpy", "aiperf.config.settings", "analysis.reading.run_data", "analysis.report.model"} == set()
+
+
 def test_snapshots_are_written_at_a_bounded_rate(tmp_path: Path) -> None:
     paths, clock, view = RunPaths(tmp_path), ManualClock(), in_progress()
-    display = SnapshotDisplay(paths, "large", clock)
+    display = SnapshotDisplay(paths, CONFIG, clock)
     seen = set()
     for _ in range(3):
         for _ in range(10):
@@ -101,15 +116,15 @@ def test_a_damaged_snapshot_is_as_none(tmp_path: Path, content: bytes) -> None:
 
 def test_a_file_system_that_refuses_costs_a_snapshot(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    SnapshotDisplay(RunPaths(tmp_path / "file" / "run"), "large", ManualClock()).refresh(in_progress())
+    SnapshotDisplay(RunPaths(tmp_path / "file" / "run"), CONFIG, ManualClock()).refresh(in_progress())
 
 
 def test_command_and_dashboard_read_the_snapshot_in_place_of_the_records(tmp_path: Path) -> None:
     paths, clock = RunPaths(tmp_path), SystemClock()
     paths.create()
-    write_manifest(paths, load_config(overrides={"run.dataset": "digits"}))
+    write_manifest(paths, CONFIG)
     paths.history_file("replica-0000-1").write_bytes(b"not a record\n")
-    SnapshotDisplay(paths, "large", clock).refresh(in_progress())
+    SnapshotDisplay(paths, CONFIG, clock).refresh(in_progress())
     with Claim(paths.claims, clock):
         shown = RunStatus.model_validate_json(aiperf("status", tmp_path, "--format", "json").stdout)
         assert (shown.source, shown.trials) == ("snapshot", 7)

@@ -1,0 +1,187 @@
+"""The status of a run in a few words, and that of a large one without its records.
+
+`aiperf status` of thousands of replicas is asked every few seconds: it imports nothing that reads
+records or makes reports.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from aiperf.cli.quality import qualities_text
+from aiperf.cli.units import count
+from aiperf.facts import Measured
+from aiperf.processes import tail
+from aiperf.rules.score import error_of, regulated
+from aiperf.run_directory.claim import find_holder
+from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.snapshot import Snapshot, read_snapshot
+from aiperf.run_directory.state import State, next_command
+from analysis.reading.nodes import read_system
+from analysis.report.estimates import Part
+
+WAITS = re.compile(r"waiting for (\d+ of \d+ replicas, each for .{1,300})")
+LOG_TAIL_BYTES = 1 << 16
+
+
+class ReplicaStatus(Part):
+    """One replica and its latest trial."""
+
+    replica: int
+    """Number of the replica, from 0."""
+    state: str
+    """starting, working, lost, absent (never came); of a run that is over finished, interrupted."""
+    phase: str | None
+    """Latest phase: search, start, build, train, evaluate, checkpoint or idle."""
+    trial: int | None
+    round: int | None
+    epochs: int | None
+    """Completed epochs of the trial."""
+    accuracy: float | None
+    """Best top-1 accuracy of the trial."""
+    operations: int
+    """Operations of all its trials so far."""
+    workload: str | None = None
+    """The scientific workload of the trial."""
+    quality: float | None = None
+    """The first measure of its target, of the best epoch of the trial's model."""
+    node: str | None = None
+    """Name of its node; null if it is not known."""
+    working_ops: float | None = None
+    """Operations per second of its training and evaluation; null without any, and in a snapshot."""
+
+
+class WorkloadStatus(Part):
+    """One scientific workload."""
+
+    workload: str
+    measure: str | None
+    """The first measure of its target; null, as its values, before a training has begun."""
+    value: float | None
+    """The best value of a model so far."""
+    target: float | None
+    higher: bool | None
+    """True if a higher value is better."""
+    models: int
+    """Models that are to be trained."""
+    reached: int
+    """Number of models that reached the target."""
+
+    @property
+    def measured(self) -> Measured | None:
+        """The quality next to the target; None before a training has begun."""
+        if self.measure is None or self.target is None or self.higher is None:
+            return None
+        return Measured(workload=self.workload, measure=self.measure, value=self.value, target=self.target,
+                        higher=self.higher)  # fmt: skip
+
+
+class RunStatus(Part):
+    """A run at this moment."""
+
+    schema_version: int = 1
+    source: Literal["records", "snapshot"] = "records"
+    """snapshot: what the primary of a large run in progress has heard, a few seconds old."""
+    name: str
+    """Name of the run."""
+    state: State
+    """starting: waits for its replicas; running; silent: its primary on another node gives no sign
+    of life; interrupted: can be resumed in the time that is left; ended: reached its deadline or
+    completed its work; failed: over without that.
+    """
+    simulated: bool = False
+    """True if nothing is trained: a rehearsal, or the simulated trainer."""
+    ended: str | None
+    """The recorded end: deadline, interrupted or no_replicas; null without one."""
+    models: int | None = None
+    """Models of scientific workloads that are to be trained; null in a run of AutoML."""
+    reached: int | None = None
+    """Number of models that reached their target."""
+    workloads: tuple[WorkloadStatus, ...] = ()
+    """Each scientific workload."""
+    primary: str | None
+    """The process that has the run, or had it when it died; null if none claims it."""
+    elapsed_s: float
+    """Seconds from the release of the replicas to now, to the end, or to the last record."""
+    duration_s: float
+    """Seconds that the run lasts as planned."""
+    left_s: float | None
+    """Seconds to the deadline from now on, at least 0; null before the release."""
+    trials: int
+    error: float
+    """1 - best top-1 accuracy so far."""
+    score_ops: float | None
+    """Operations per second so far; of an ended run its score, null if it has none."""
+    regulated_score_ops: float | None
+    replicas: tuple[ReplicaStatus, ...]
+    slow: tuple[str, ...] | None = None
+    """Replicas that are slower than their like so far, with what differs, the slowest first; null
+    if they were not compared, as in a snapshot.
+    """
+    waits_for: tuple[str, ...] = ()
+    """Causes of a start that takes longer than 15 s, as the primary has last reported."""
+    next: str
+    """The command that follows: status, resume, or report."""
+
+
+def models_text(status: RunStatus) -> str:
+    """The models that reached their targets, and the best quality of each workload."""
+    reached = f"{status.reached} of {count(status.models or 0, 'model')} reached the target"
+    best = qualities_text(part.measured for part in status.workloads if part.measured is not None)
+    return f"{reached}; best {best}" if best else reached
+
+
+def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
+    """The status of a large run in progress, from the snapshot that its primary keeps.
+
+    None without a recent one of a primary that lives: `run_status` reads the records. Nothing
+    official is made of it.
+    """
+    holder, found = find_holder(paths.claims, now_ms), read_snapshot(paths, now_ms)
+    if found is None or holder is None or not holder.alive or (holder.host, holder.pid) != (found.host, found.pid):
+        return None
+    error, images = 1.0, found.validation_images
+    if found.best_accuracy is not None:
+        error = error_of(round(found.best_accuracy * images), images)
+    ops = found.operations / found.elapsed_s if found.elapsed_s > 0 else 0.0
+    state: State = "running" if found.released else "starting"
+    return RunStatus(
+        source="snapshot",
+        name=found.name,
+        state=state,
+        simulated=found.simulated,
+        ended=None,
+        primary=str(holder),
+        elapsed_s=found.elapsed_s,
+        duration_s=found.duration_s,
+        left_s=max(0.0, found.duration_s - found.elapsed_s) if found.released else None,
+        trials=found.trials,
+        error=error,
+        score_ops=ops,
+        regulated_score_ops=regulated(ops, error),
+        replicas=_rows(found, paths),
+        waits_for=waits_of(paths) if state == "starting" else (),
+        next=next_command(state, paths),
+    )
+
+
+def waits_of(paths: RunPaths) -> tuple[str, ...]:
+    """The primary's last words about what its start waits for, from the end of its log."""
+    found: list[str] = []
+    for line in reversed(tail(paths.primary_log, LOG_TAIL_BYTES).splitlines()):
+        if match := WAITS.search(line):
+            found.append(match[1])
+        elif found:
+            break
+    return tuple(reversed(found))
+
+
+def _rows(snapshot: Snapshot, paths: RunPaths) -> tuple[ReplicaStatus, ...]:
+    """The replicas: those that are lost first, then those that have done least."""
+    hosts = {replica: facts.host for replica, facts in read_system(paths).items()}
+    names = tuple(ReplicaStatus.model_fields)[:8]  # a snapshot has no more
+    found = [
+        ReplicaStatus(**dict(zip(names, row, strict=True)), node=hosts.get(str(row[0]))) for row in snapshot.replicas
+    ]
+    return tuple(sorted(found, key=lambda each: (each.state != "lost", each.operations, each.replica)))
