@@ -118,11 +118,8 @@ class Ranking:
 
     @property
     def repeated(self) -> tuple[str, ...]:
-        """The results that were given more than once, in sentences."""
-        return tuple(
-            f"{origin} was given more than once." if origin == kept else f"{origin} is the same run as {kept}."
-            for origin, kept in dict.fromkeys(self.same)
-        )
+        """The results that are copies of others, in sentences."""
+        return tuple(f"{origin} is the same run as {kept}." for origin, kept in self.same)
 
     def with_status(self, status: str) -> tuple[Row, ...]:
         """The rows of one status."""
