@@ -4,7 +4,10 @@ python -m benchmarks.accelerators [--only torch_host_waits,jax_two_ranks_host_ms
 
 `torch_host_waits`: operations of a step of PyTorch whose results the host reads; each would wait
 for the device. `jax_two_ranks_host_ms`: CPU time of the main thread for a step of two ranks beyond
-that of one, ResNet-50 at 32 x 32; compiling it takes a minute.
+that of one, ResNet-50 at 32 x 32; compiling it takes a minute. `main_thread_images_per_s`: images a
+second of the CPU time of the thread that trains, from encoded ones of 224 x 224 to batches that can
+be sent to the device; others decode. `uint8_ratio`: that figure against the same with images that
+are stacked and normalised by the host, in turn.
 """
 
 from __future__ import annotations
@@ -16,11 +19,18 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
+from aiperf.config.datasets import IMAGENET
+from benchmarks.measure import median_values
 from replica.trainer.collectives.rank import meeting_point
+from replica.trainer.data.portable.recipe import scale_and_shift
+from replica.trainer.data.portable.stream import batches_of, random_box, shuffled
 from replica.trainer.frameworks import FRAMEWORKS
 from tests.support.trainings.requests import request_for
 
@@ -28,6 +38,11 @@ HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_s
 """PyTorch's operations whose result the host needs: on an accelerator each waits for all before."""
 
 STEPS, SIDE, CLASSES = 20, 32, 10
+
+BATCH, INPUT_IMAGES = 256, 4096
+"""Of the input: images of a batch, and of a round."""
+
+CROP = np.zeros((IMAGENET.image_size, IMAGENET.image_size, 3), np.uint8)
 
 
 def opened(name: str, ranks: int) -> tuple[Any, Any]:
@@ -102,6 +117,42 @@ def host_ms(ranks: int) -> float:
     return statistics.median(times)
 
 
+def ready_crop(encoded: bytes, number: int) -> Any:
+    """A crop that took no decoding, as if another core had done it; the box is drawn."""
+    random_box(375, 500, np.random.default_rng((1, 1, number)))
+    return CROP
+
+
+def normalised_by_host(batches: Iterable[tuple[Any, Any]]) -> Iterable[tuple[Any, Any]]:
+    """Batches of float32, which the thread that trains makes of single images."""
+    scale, shift = scale_and_shift(IMAGENET.image_size)
+    for pixels, labels in batches:
+        stacked = np.stack(list(pixels))
+        rows = np.multiply(stacked.reshape(*pixels.shape[:2], -1), scale, dtype=np.float32)
+        rows -= shift
+        yield rows.reshape(pixels.shape), labels
+
+
+def input_rates() -> dict[str, float]:
+    """Images a second of the training thread's CPU time: as pixels, and normalised by the host."""
+    request = structs.replace(request_for("images", batch_size=BATCH), shuffle_buffer=256)
+
+    def rate(by: Callable[[Any], Any]) -> float:
+        examples = ((b"", number % IMAGENET.classes) for number in range(INPUT_IMAGES))
+        mixed = shuffled(examples, request.shuffle_buffer, np.random.default_rng(1))
+        began = time.thread_time()
+        images = sum(len(pixels) for pixels, _ in by(batches_of(mixed, IMAGENET, request, ready_crop)))
+        return images / (time.thread_time() - began)
+
+    return median_values({"pixels": partial(rate, iter), "floats": partial(rate, normalised_by_host)}, 5)
+
+
+def uint8_ratio() -> float:
+    """What bytes in place of floats are worth to the thread that trains."""
+    rates = input_rates()
+    return rates["pixels"] / rates["floats"]
+
+
 def measured(what: str, ranks: int = 1) -> float:
     """A number that this module prints in a process, or rank 0 of several."""
     command = [sys.executable, "-m", "benchmarks.accelerators", "--measure", what, str(ranks)]
@@ -124,6 +175,8 @@ def measured(what: str, ranks: int = 1) -> float:
 KEYS = {
     "torch_host_waits": lambda: measured("host_waits"),
     "jax_two_ranks_host_ms": lambda: measured("host_ms", 2) - measured("host_ms"),
+    "main_thread_images_per_s": lambda: input_rates()["pixels"],
+    "uint8_ratio": uint8_ratio,
 }
 
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.tasks.contract import Task
-from workloads.contract import Batch, Workload
+from workloads.contract import Workload
 
-BlankBatch = Callable[[int], Batch]
+BlankBatch = Callable[[int], tuple[Any, Any]]
 """Function that makes a batch of this many blank images with valid labels."""
 
 Pipeline = Literal["tensorflow", "numpy"]
@@ -27,7 +27,9 @@ Pipeline = Literal["tensorflow", "numpy"]
 class CompiledSteps(Protocol):
     """The training and the evaluation step of one rank, with their model and optimiser.
 
-    Batches have any size, also none at all: (N, H, W, C) float32 and labels of N rows, float32.
+    Batches have any size, also none at all: images (N, H, W, C), and labels of N rows, float32.
+    Images are float32. If the framework's pipeline is "numpy", they may be pixels, uint8, which the
+    steps normalise on the device. All batches of a training are of one type.
     Every rank calls the same steps in the same order. A rank that has run out of images passes
     empty batches, so that all ranks take part in every all-reduce. Weights that are set on the
     Keras model before `share` are trained from.

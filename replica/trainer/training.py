@@ -28,7 +28,7 @@ from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoint, Checkpoints, Taken
 from replica.trainer.collectives.contract import Collective
-from replica.trainer.data.contract import Batches, DataSource, RankShare
+from replica.trainer.data.contract import Batches, DataSource, RankShare, blank_batch
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.model.best_weights import BestWeights
 from replica.trainer.schedules import Rate
@@ -177,6 +177,7 @@ class Training:
         self._training_quality = inputs.training_quality
         self._clock = clock
         self._images = inputs.source.dataset
+        self._blank = partial(blank_batch, inputs.source, inputs.workload)
         self._share = RankShare(inputs.collective.rank, inputs.collective.size, inputs.group, inputs.groups)
         self._epochs = Epochs(inputs.source, inputs.request, self._share)
         self._reported_s = clock.monotonic_s()
@@ -188,7 +189,7 @@ class Training:
         The state stays as it is, and no image counts. Raises TrialFailedError.
         """
         whole, own = self._request.batch_size, len(self._share.of(self._images.train_images))
-        self._steps.prepare(partial(self._workload.blank, dataset=self._images), (min(whole, own), own % whole))
+        self._steps.prepare(self._blank, (min(whole, own), own % whole))
         self._epochs.open(1)
 
     def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:
@@ -325,7 +326,7 @@ class Training:
         for number in range(steps):
             # A rank that has had all of its images takes part with empty batches until the others
             # have, too: an all-reduce waits for all ranks.
-            batch = next(batches, None) or self._workload.blank(0, self._images)
+            batch = next(batches, None) or self._blank(0)
             pending.append(step(*batch))
             due = self._clock.monotonic_s() - self._reported_s >= self._request.progress_interval_s
             if due or number == steps - 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiperf.errors import AiperfError
@@ -17,7 +18,7 @@ from replica.measure.profile.networks.batches import RandomBatches
 from replica.measure.profile.settings import ProfileSettings
 from replica.trainer.collectives import Collective
 from replica.trainer.data import open_source
-from replica.trainer.data.contract import RankShare
+from replica.trainer.data.contract import RankShare, blank_batch
 from replica.trainer.framework import Framework
 from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_optimiser
@@ -64,9 +65,9 @@ def open_subject(settings: ProfileSettings, framework: Framework, collective: Co
         return Subject(architecture, rules, model, optimiser, own, random)
     dataset = CLASSIFICATION.dataset(request)
     steps = framework.compile(model, optimiser, CLASSIFICATION, collective, request)
-    if settings.ranks == 1:
-        steps.prepare(lambda images: CLASSIFICATION.blank(images, dataset), [settings.batch_size])
     source = open_source(request, dataset, framework.pipeline)
+    if settings.ranks == 1:
+        steps.prepare(partial(blank_batch, source, CLASSIFICATION), [settings.batch_size])
     batches = _endless(source, settings.batch_size, RankShare(collective.rank, collective.size))
     return Subject(architecture, rules, model, optimiser, steps, batches)
 

@@ -10,12 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
+import numpy as np
+
 from aiperf.wire.messages import TrainRequest
+from workloads.contract import TrainedWorkload
 
 Batches = Iterator[tuple[Any, Any]]
-"""Iterator of pairs of inputs and targets, float32: normalised images (N, H, W, 3), and labels.
+"""Iterator of pairs of inputs and targets: images (N, H, W, 3), and labels.
 
-Labels are one-hot, (N, classes). Scientific data have the shapes that their sources state. The last
+Images are normalised, float32, or pixels, uint8, which the steps normalise on the device
+(`replica.trainer.data.portable.recipe`): a quarter of the bytes to move. Labels are one-hot,
+(N, classes), float32. Scientific data are float32, in the shapes that their sources state. The last
 batch may be smaller; no image is dropped and none is repeated."""
 
 
@@ -80,6 +85,10 @@ class DataSource(Protocol):
         """
 
     @property
+    def input_type(self) -> type[np.generic]:
+        """The type of the inputs: `np.float32` or `np.uint8`."""
+
+    @property
     def dataset(self) -> Any:
         """The data set: a `Dataset` of images, or a `ScienceSet`.
 
@@ -91,3 +100,9 @@ class DataSource(Protocol):
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
         """Yield the rank's validation images once, in a fixed order."""
+
+
+def blank_batch(source: DataSource, workload: TrainedWorkload, examples: int) -> tuple[Any, Any]:
+    """Make a batch as the source makes them, of this many blank examples with valid labels."""
+    inputs, targets = workload.blank(examples, source.dataset)
+    return inputs.astype(source.input_type), targets

@@ -45,6 +45,8 @@ class Digits(NamedTuple):
 class DigitsSource:
     """The digits resized, grey to RGB, normalised by mean and deviation of the training images."""
 
+    input_type = np.float32
+
     def __init__(self) -> None:
         self.train, self.validation = _load()
 

@@ -20,6 +20,8 @@ from replica.trainer.data.contract import RankShare
 class Directory:
     """A directory of images that its dataset.json describes."""
 
+    input_type: type[np.generic] = np.float32
+
     def __init__(self, dataset: Dataset, folder: Path, manifest: DatasetManifest, request: TrainRequest) -> None:
         self.dataset = dataset
         self._folder = folder

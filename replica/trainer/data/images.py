@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from aiperf.config.dataset_manifest import Split
@@ -16,7 +15,7 @@ from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches
-from replica.trainer.data.portable.recipe import CROP_AREA, CROP_ASPECT, CROP_ATTEMPTS, DEVIATION, MEAN, SHORT_SIDE
+from replica.trainer.data.portable.recipe import CROP_AREA, CROP_ASPECT, CROP_ATTEMPTS, SHORT_SIDE, scale_and_shift
 
 PREFETCHED_BATCHES = 2
 
@@ -59,14 +58,9 @@ def validation_image(encoded: Any, side: int) -> Any:
 
 
 def normalised(image: Any) -> Any:
-    """Scale to mean 0 and standard deviation 1 by channel: (S, S, 3) float32.
-
-    It works on rows: operations that repeat three numbers along the innermost axis are not
-    vectorised.
-    """
+    """Scale to mean 0 and standard deviation 1 by channel: (S, S, 3) float32."""
     side = image.shape[1]
-    scale = np.tile(1 / np.array(DEVIATION, np.float32), side)
-    shift = np.tile(np.array(MEAN, np.float32) / np.array(DEVIATION, np.float32), side)
+    scale, shift = scale_and_shift(side)
     return tf.reshape(tf.reshape(image, (side, 3 * side)) * scale - shift, (side, side, 3))
 
 

@@ -19,8 +19,8 @@ from aiperf.errors import DatasetError, TrialFailedError
 from replica.trainer.data import SOURCES, open_source
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.images import train_image, validation_image
-from replica.trainer.data.portable.recipe import DEVIATION, MEAN
-from replica.trainer.data.portable.stream import cropped, normalised
+from replica.trainer.data.portable.recipe import DEVIATION, MEAN, scale_and_shift
+from replica.trainer.data.portable.stream import cropped
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.training import Epochs
 from tests.support.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
@@ -81,12 +81,24 @@ def open_by(name: str, shards: Path, folders: Path, science: Path) -> DataSource
     return source
 
 
-def counted(batches: Iterable[tuple[Any, Any]], one_hot: bool = True) -> tuple[list[int], set[bytes]]:
+def normalised(images: Any) -> Any:
+    """Images of either type as the network takes them."""
+    found = np.asarray(images)
+    if found.dtype == np.float32:
+        return found
+    scale, shift = scale_and_shift(found.shape[2])
+    return (found.reshape(*found.shape[:2], -1).astype(np.float32) * scale - shift).reshape(found.shape)
+
+
+def counted(
+    batches: Iterable[tuple[Any, Any]], source: DataSource, one_hot: bool = True
+) -> tuple[list[int], set[bytes]]:
     sizes, images = [], set()
     for pixels, labels in batches:
         # NumPy arrays or tensors of the framework: both become arrays without a copy.
         found, classes = np.asarray(pixels), np.asarray(labels)
-        assert found.dtype == classes.dtype == np.float32
+        assert found.dtype == source.input_type
+        assert classes.dtype == np.float32
         assert found.shape[0] == classes.shape[0]
         assert not one_hot or classes.sum() == classes.shape[0]
         sizes.append(found.shape[0])
@@ -108,7 +120,7 @@ def test_every_image_once_over_all_ranks_in_as_many_steps(
             batches = (
                 source.validation_batches(batch, share) if validation else source.train_batches(batch, 1, 1, share)
             )
-            sizes, own = counted(batches, name not in SCIENCE)
+            sizes, own = counted(batches, source, name not in SCIENCE)
             assert len(sizes) <= ceil(images / (batch * ranks))
             assert all(size == batch for size in sizes[:-2])
             total += sum(sizes)
@@ -135,7 +147,7 @@ def test_sources_of_files_have_the_images_of_their_description(name: str, shards
     facts = source.dataset
     assert (facts.train_images, facts.validation_images, facts.classes) == (TRAIN, VALIDATION, CLASSES)
     pixels, labels = zip(*source.validation_batches(8, RankShare()), strict=True)
-    everything = np.concatenate(pixels)
+    everything = normalised(np.concatenate(pixels))
     assert everything.shape == (VALIDATION, SIDE, SIDE, 3)
     # Normalised: not 0 to 255, not 0 to 1.
     assert everything.min() < -0.5
@@ -190,7 +202,7 @@ def test_validation_images_without_tensorflow_are_those_of_tensorflow(kind: str,
     )
     for (pixels, labels), (other_pixels, other_labels) in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(labels, other_labels)
-        levels = np.abs(pixels - other_pixels) * DEVIATION
+        levels = np.abs(normalised(pixels) - other_pixels) * DEVIATION
         assert levels.max() < 4, "of 255: decoders round differently"
         assert levels.mean() < 0.5
 
@@ -312,8 +324,9 @@ def test_a_directory_without_description_says_how_to_make_it(tmp_path: Path) -> 
 
 def test_epochs_are_opened_ahead_and_their_failures_come_when_they_are_used(shards: Path) -> None:
     request = request_for("images", shards)
-    epochs = Epochs(source_for("images", shards), request, RankShare())
+    source = source_for("images", shards)
+    epochs = Epochs(source, request, RankShare())
     epochs.open(1)
-    assert sum(counted(epochs.train(1))[0]) == TRAIN
-    assert sum(counted(epochs.validation())[0]) == VALIDATION
-    assert sum(counted(epochs.validation())[0]) == VALIDATION
+    assert sum(counted(epochs.train(1), source)[0]) == TRAIN
+    assert sum(counted(epochs.validation(), source)[0]) == VALIDATION
+    assert sum(counted(epochs.validation(), source)[0]) == VALIDATION

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from replica.trainer.data.contract import Batches, RankShare
@@ -14,6 +15,8 @@ from replica.trainer.data.portable.stream import checked, train_batches, validat
 
 class PortableFolderSource(ImageFiles):
     """The source that gives each rank its part of a random order of all files."""
+
+    input_type = np.uint8
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """Yield the rank's images once, shuffled over the whole set."""

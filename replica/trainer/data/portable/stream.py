@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -25,16 +26,14 @@ from replica.trainer.data.portable.recipe import (
     CROP_AREA,
     CROP_ASPECT,
     CROP_ATTEMPTS,
-    DEVIATION,
-    MEAN,
     SHORT_SIDE,
 )
 
 # Images decoded by libjpeg-turbo (simplejpeg), cropped and resized by OpenCV.
 #
-# Crops, sizes and normalisation are those of `replica.trainer.data.images`. Pixels stay bytes until
-# the batch is normalised, and the decoders round differently: a few levels of 255 in single pixels,
-# less than one on average.
+# Crops and sizes are those of `replica.trainer.data.images`. Pixels stay bytes until the steps
+# normalise them, and the decoders round differently: a few levels of 255 in single pixels, less
+# than one on average.
 
 Pixels = NDArray[np.uint8]
 """Pixels of an image, (S, S, 3)."""
@@ -108,20 +107,6 @@ def cropped(image: Pixels, box: Box, side: int) -> Pixels:
     return resized
 
 
-def normalised(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Scale (N, S, S, 3) to mean 0 and standard deviation 1 by channel, as float32.
-
-    It works on rows: operations that repeat three numbers along the innermost axis are not
-    vectorised.
-    """
-    count, height, width, _ = images.shape
-    scale = np.tile(1 / np.array(DEVIATION, np.float32), width)
-    shift = np.tile(np.array(MEAN, np.float32) / np.array(DEVIATION, np.float32), width)
-    rows = np.multiply(images.reshape(count, height, 3 * width), scale, dtype=np.float32)
-    rows -= shift
-    return rows.reshape(images.shape)
-
-
 Examples = Iterable[tuple[bytes, int]]
 """Pairs of encoded image and label (from 0)."""
 
@@ -129,6 +114,9 @@ Transform = Callable[[bytes, int], Pixels]
 """Function that makes the pixels of an encoded image, with its number in the stream."""
 
 PREFETCHED_BATCHES = 2
+
+TOGETHER = 4
+"""Number of images that a thread decodes before it asks for others."""
 
 
 def shuffled(examples: Examples, buffer: int, rng: np.random.Generator) -> Iterator[tuple[bytes, int]]:
@@ -151,51 +139,60 @@ def train_batches(examples: Examples, dataset: Dataset, request: TrainRequest, s
         # Seeded by the image's number: which thread decodes it, and when, changes no crop.
         return train_image(encoded, dataset.image_size, np.random.default_rng((*seed, 1, number)))
 
-    return _batches(mixed, dataset, request, transform)
+    return batches_of(mixed, dataset, request, transform)
 
 
 def validation_batches(examples: Examples, dataset: Dataset, request: TrainRequest) -> Batches:
     """Transform and batch, in order."""
-    return _batches(examples, dataset, request, lambda encoded, number: validation_image(encoded, dataset.image_size))
+    return batches_of(examples, dataset, request, lambda encoded, _: validation_image(encoded, dataset.image_size))
 
 
-def _batches(examples: Examples, dataset: Dataset, request: TrainRequest, transform: Transform) -> Batches:
-    one_hot = np.eye(dataset.classes, dtype=np.float32)
-    pixels: list[Pixels] = []
-    labels: list[int] = []
-    for image, label in _transformed(examples, request, transform):
-        pixels.append(image)
-        labels.append(label)
-        if len(pixels) == request.batch_size:
-            yield normalised(np.stack(pixels)), one_hot[labels]
-            pixels, labels = [], []
-    if pixels:
-        yield normalised(np.stack(pixels)), one_hot[labels]
+def batches_of(examples: Examples, dataset: Dataset, request: TrainRequest, transform: Transform) -> Batches:
+    """Yield batches of transformed images in order, and decode those of the next ones meanwhile.
 
-
-def _transformed(examples: Examples, request: TrainRequest, transform: Transform) -> Iterator[tuple[Pixels, int]]:
-    """Yield the images in order, and decode those of the next batches meanwhile.
-
-    Threads are enough: simplejpeg and OpenCV release Python's lock.
+    Threads are enough: simplejpeg and OpenCV release Python's lock. The thread that decodes an
+    image puts it into its place in the batch: what the thread that trains does for each image
+    decides how fast an accelerator one process can feed.
     """
-    waiting: deque[tuple[Future[Pixels], int]] = deque()
-    ahead = PREFETCHED_BATCHES * request.batch_size
+    one_hot = np.eye(dataset.classes, dtype=np.float32)
+    side, source = dataset.image_size, iter(examples)
+    waiting: deque[tuple[list[Future[None]], Pixels, list[int]]] = deque()
     pool = ThreadPoolExecutor(min(request.parallel_decode, this_host().usable_cpus()))
     one_thread_an_image()
+
+    def finished() -> tuple[Pixels, NDArray[np.float32]]:
+        futures, pixels, labels = waiting.popleft()
+        for future in futures:
+            future.result()
+        return pixels, one_hot[labels]
+
     try:
-        for number, (encoded, label) in enumerate(examples):
-            waiting.append((pool.submit(transform, encoded, number), label))
-            if len(waiting) > ahead:
-                future, known = waiting.popleft()
-                yield future.result(), known
+        for first in itertools.count(step=request.batch_size):
+            taken = list(islice(source, request.batch_size))
+            if not taken:
+                break
+            pixels = np.empty((len(taken), side, side, 3), np.uint8)
+            encoded = [image for image, _ in taken]
+            futures = [
+                pool.submit(_fill, pixels, encoded, range(start, min(start + TOGETHER, len(taken))), first, transform)
+                for start in range(0, len(taken), TOGETHER)
+            ]
+            waiting.append((futures, pixels, [label for _, label in taken]))
+            if len(waiting) > PREFETCHED_BATCHES:
+                yield finished()
         while waiting:
-            future, known = waiting.popleft()
-            yield future.result(), known
+            yield finished()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def checked(batches: Batches, folder: Path, split: Split) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+def _fill(pixels: Pixels, encoded: Sequence[bytes], places: range, first: int, transform: Transform) -> None:
+    """Transform the images of these places in a batch, whose first has the number `first`."""
+    for place in places:
+        pixels[place] = transform(encoded[place], first + place)
+
+
+def checked(batches: Batches, folder: Path, split: Split) -> Batches:
     """Pass batches on. Raises TrialFailedError ("data") with the split's name."""
     try:
         yield from batches

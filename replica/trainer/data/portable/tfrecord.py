@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+import numpy as np
+
 from aiperf.config.dataset_manifest import FileEntry, Split
 from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.directories import Shards
@@ -16,6 +18,8 @@ from workloads.data.records import pieces, read_images
 
 class PortableTFRecordSource(Shards):
     """The source of an equal share of each epoch for each rank, with a new order of the shards."""
+
+    input_type = np.uint8
 
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """Yield the rank's images once: shards in random order, in turns, shuffled in a buffer."""

@@ -180,6 +180,8 @@ class ScienceSource(ABC):
     parts: ClassVar[int] = 1
     """Number of examples that are made of one sample."""
 
+    input_type = np.float32
+
     def __init__(self, folder: Path, found: ScienceSet, manifest: ScienceManifest, request: TrainRequest) -> None:
         self.dataset = found
         self._folder, self._manifest, self._seed = folder, manifest, request.seed

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.data.portable.recipe import scale_and_shift
 from replica.trainer.failures import others_may_die
 from replica.trainer.framework import BlankBatch
 from replica.trainer.frameworks.jax.collective import JaxCollective
@@ -218,7 +219,7 @@ class JaxSteps(KerasState):
         def loss_of(trained: Values) -> Any:
             known = [*zip(self._trained, trained, strict=True), *zip(self._others, others, strict=True)]
             with keras.StatelessScope(state_mapping=known) as scope, counting(mask):
-                outputs = self._body(images, training=True)
+                outputs = self._body(_normalised(images), training=True)
             losses = self._loss(labels, outputs)
             after = [scope.get_current_value(variable) for variable in self._others]
             if mask is None:
@@ -270,7 +271,7 @@ class JaxSteps(KerasState):
             others = [row[0] for row in others]
         known = [*zip(self._trained, trained, strict=True), *zip(self._others, others, strict=True)]
         with keras.StatelessScope(state_mapping=known):
-            outputs = self._body(images, training=False)
+            outputs = self._body(_normalised(images), training=False)
         return jnp.stack([*(jnp.sum(score(labels, outputs) * mask) for score in self._scores), mask.sum()])
 
     def train(self, images: Any, labels: Any) -> Any:
@@ -311,8 +312,20 @@ def _described(variables: Sequence[Any]) -> list[Any]:
 
 
 def _array(values: Any) -> Any:
-    """Arrays of JAX as they are, all others as float32 of NumPy."""
-    return values if isinstance(values, jax.Array) else np.asarray(values, np.float32)
+    """Arrays of JAX and pixels as they are, all others as float32 of NumPy."""
+    if isinstance(values, jax.Array) or values.dtype == np.uint8:
+        return values
+    return np.asarray(values, np.float32)
+
+
+def _normalised(images: Any) -> Any:
+    """Images as the network takes them: pixels are normalised within the program of the step."""
+    if images.dtype != jnp.uint8:
+        return images
+    count, height, width, channels = images.shape
+    scale, shift = scale_and_shift(width)
+    rows = images.reshape(count, height, width * channels).astype(jnp.float32) * scale - shift
+    return rows.reshape(images.shape)
 
 
 def _filled(array: Any, rows: int) -> Any:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.data.portable.recipe import scale_and_shift
 from replica.trainer.framework import BlankBatch
 from replica.trainer.frameworks.torch.descent import descend
 from replica.trainer.frameworks.torch.memory import little_memory
@@ -39,6 +40,8 @@ class TorchSteps(KerasState):
         self._scores = [find(each) for each in (workload.validation_loss(request), *workload.metrics)]
         self._trained = list(model.trainable_variables)
         self._device = self._trained[0].value.device
+        self._rows: dict[int, tuple[Any, Any]] = {}
+        """Factors and offsets of a row of pixels, by its width."""
         self._descent = descend(optimiser, self._trained, self._parameters)
         self._update = UPDATES.load(choose_update(collective.size))(self._descent, collective)
 
@@ -63,11 +66,23 @@ class TorchSteps(KerasState):
         self.restore(before)
 
     def _tensor(self, values: Any) -> Any:
+        """Values on the device as float32; pixels are moved as bytes and normalised there."""
         own = values if isinstance(values, torch.Tensor) else torch.as_tensor(np.asarray(values))
         if self._device.type == "cuda" and own.device.type == "cpu":
             # A copy from memory that is not pinned waits for all steps that are under way.
             own = own.pin_memory()
-        return own.to(self._device, torch.float32, non_blocking=True)
+        if own.dtype != torch.uint8:
+            return own.to(self._device, torch.float32, non_blocking=True)
+        count, height, width, channels = own.shape
+        scale, shift = self._row_of(width)
+        rows = own.to(self._device, non_blocking=True).reshape(count, height, width * channels)
+        return rows.to(torch.float32).mul_(scale).sub_(shift).reshape(own.shape)
+
+    def _row_of(self, width: int) -> tuple[Any, Any]:
+        # Made once: copying them in each step would wait for what is under way.
+        if width not in self._rows:
+            self._rows[width] = tuple(torch.as_tensor(each, device=self._device) for each in scale_and_shift(width))
+        return self._rows[width]
 
     def train(self, images: Any, labels: Any) -> Any:
         """Do one update; give the sum of the losses, the images, and the norm of the gradient."""

@@ -20,6 +20,7 @@ from aiperf.run_directory.step_evidence import hash_rows, read_rows
 from aiperf.wire.messages import Begin, Phase, TrainRequest
 from replica.trainer.channel import RankReporter
 from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.data.portable.recipe import DEVIATION, MEAN
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from replica.trainer.model.builder import build_model, set_up
@@ -77,6 +78,18 @@ def test_numpy_arrays_and_tensors_train_the_same(trains_on: str) -> None:
     np.testing.assert_array_equal(scored, other_scores)
     for mine, other in zip(weights, other_weights, strict=True):
         np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("trains_on", [name for name in FRAMEWORKS if name != "tensorflow"])
+def test_pixels_train_as_images_that_are_normalised(trains_on: str) -> None:
+    assert FRAMEWORKS.load(trains_on)().pipeline == "numpy"
+    pixels = np.random.default_rng(4).integers(0, 256, size=(6, SIDE, SIDE, 3), dtype=np.uint8)
+    labels, rows = batch(6)[1], []
+    for images in (pixels, ((pixels - np.array(MEAN)) / DEVIATION).astype(np.float32)):
+        steps, _ = compiled(trains_on)
+        trained = steps.read([steps.train(images, labels)])
+        rows.append(np.concatenate([*trained, *steps.read([steps.evaluate(images, labels)])]))
+    np.testing.assert_allclose(rows[0], rows[1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
