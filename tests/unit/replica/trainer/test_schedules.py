@@ -71,6 +71,8 @@ class Ranks(AloneCollective):
 class Source:
     """Blank images."""
 
+    input_type = np.float32
+
     dataset = SimpleNamespace(
         train_images=IMAGES, validation_images=3, image_size=1, classes=2, input_shape=(1, 1, 3), target_shape=(2,)
     )
