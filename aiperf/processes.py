@@ -13,6 +13,8 @@ import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import psutil
@@ -20,6 +22,7 @@ import psutil
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.host import this_host
 from aiperf.ranks import without_ranks
+from aiperf.signals import die_with_parent
 from aiperf.storage.logs import open_log
 from aiperf.wire.lines import MAX_LINE_BYTES, encode
 from aiperf.wire.messages import Message
@@ -44,6 +47,14 @@ def python_module(module: str, *words: str, python: str | None = None) -> tuple[
     would be imported in place of ours.
     """
     return (python or sys.executable, "-P", "-m", module, *words)
+
+
+def spawned(processes: int) -> ProcessPoolExecutor:
+    """A pool of processes that end with this one, also if it is killed.
+
+    Spawned, not forked: a fork of a process with threads may deadlock in their locks.
+    """
+    return ProcessPoolExecutor(processes, get_context("spawn"), initializer=die_with_parent)
 
 
 class MemoryKills:

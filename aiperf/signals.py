@@ -3,7 +3,7 @@
 `WARNINGS` are blocked from the start of a process on, and with them in everything that it starts:
 otherwise they would kill what has not come to handle them. A process that ends a run in order heeds
 them; ranks leave them to their agent. The relay (`primary.launchers.relays.remote`), which runs
-without this program, does the same.
+without this program, does the same. A child process asks for a signal at its parent's death.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import ctypes
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ ENDING = (signal.SIGUSR2, signal.SIGXCPU)
 """Warnings that the time is over: they end a run as SIGTERM does."""
 
 WARNINGS = (NOTED, *ENDING)
+
+_PR_SET_PDEATHSIG = 1
 
 
 def hold_warnings() -> None:
@@ -85,6 +88,14 @@ def _ignore() -> None:
 def _take() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)
     threading.Event().wait()
+
+
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal at its parent's death, not to outlive it.
+
+    The kernel sends the signal when the thread ends that started this process, not its process.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _described(number: int) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from functools import partial
+from multiprocessing import get_context, parent_process
 from typing import Any, ParamSpec, Self, TypeVar
 
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.host import this_host
+from aiperf.signals import die_with_parent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,7 +45,7 @@ class Workers:
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Start a task; without processes it is finished when this returns."""
         if self._pool is not None:
-            return self._pool.submit(work, *args, **kwargs)
+            return self._pool.submit(_do_or_end, partial(work, *args, **kwargs))
         future: Future[T] = Future()
         try:
             future.set_result(work(*args, **kwargs))
@@ -60,6 +63,14 @@ class Workers:
             raise EnvironmentNotReadyError([KILLED]) from error
 
 
+def _do_or_end(work: Callable[[], T]) -> T:
+    """Do a work of a pool. What ends the process there does so, once the work has cleaned up."""
+    try:
+        return work()
+    except SystemExit:  # the pool would hand it to a parent that may be dead, and wait for more
+        os._exit(1)
+
+
 def do_both(here: Callable[[], T], there: Callable[[], U], several: bool) -> tuple[T, U]:
     """Do two works, the second in a copy of this process if `several`; give both results.
 
@@ -71,7 +82,7 @@ def do_both(here: Callable[[], T], there: Callable[[], U], several: bool) -> tup
     gc.freeze()  # the copy shares all pages that no collection writes to
     with ProcessPoolExecutor(1, get_context("fork"), initializer=_take, initargs=(there,)) as pool:
         # The work itself went into the copy by the fork, so it need not be picklable.
-        other = pool.submit(_do)
+        other = pool.submit(_do_or_end, _do)
         found = here()
         try:
             return found, other.result()
@@ -83,13 +94,21 @@ _taken: list[Callable[[], Any]] = []
 """Work of this process, if it is a copy."""
 
 
-def _end_by_interruption() -> None:
-    """Ctrl-C reaches every process of a terminal: this one ends without a word."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _end_with_parent() -> None:
+    """Ctrl-C reaches every process of a terminal: this one ends without a word.
+
+    Nor does it outlive a parent that was killed: it would wait for work for ever.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    die_with_parent(signal.SIGTERM)
+    parent = parent_process()
+    if parent is None or os.getppid() != parent.pid:
+        os._exit(1)  # it died before
 
 
 def _take(work: Callable[[], Any]) -> None:
-    _end_by_interruption()
+    _end_with_parent()
     _taken[:] = [work]
 
 
@@ -123,6 +142,6 @@ def _pool() -> ProcessPoolExecutor:
 
 def _begin() -> None:
     """Keep the pages of old objects shared: a collection would write to each of them."""
-    _end_by_interruption()
+    _end_with_parent()
     gc.freeze()
     gc.enable()

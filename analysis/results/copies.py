@@ -10,10 +10,14 @@ not sign, has no rank.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
 
-from analysis.results.source import RunResult
+import numpy as np
+
+from analysis.results.source import RunResult, numbers_of
 
 RANKED = ("official", "unofficial")
 """Statuses of results whose contradictions matter: the others have no score."""
@@ -63,15 +67,12 @@ class Contest:
 
 def contest(results: Sequence[RunResult]) -> Contest:
     """Find the results that claim parts of one run."""
-    shared: dict[tuple[int, int], int] = {}
-    holders: dict[str, list[int]] = {}
+    releases: dict[str, list[int]] = {}
     for place, result in enumerate(results):
-        if result.status not in RANKED:
-            continue
-        for claim in (*result.evidence, *([f"release {result.identity}"] if result.identity is not None else [])):
-            for other in holders.setdefault(claim, []):
-                shared[other, place] = shared.get((other, place), 0) + (claim in result.evidence)
-            holders[claim].append(place)
+        if result.status in RANKED and result.identity is not None:
+            releases.setdefault(result.identity, []).append(place)
+    shared = {pair: 0 for places in releases.values() for pair in combinations(places, 2)}
+    shared |= _epochs_in_common(tuple(each.evidence if each.status in RANKED else b"" for each in results))
     rivals: dict[int, set[int]] = {}
     refused: set[int] = set()
     words = []
@@ -87,8 +88,28 @@ def contest(results: Sequence[RunResult]) -> Contest:
     return Contest(rivals, frozenset(refused), tuple(words))
 
 
+@lru_cache(maxsize=1)  # a list ranks the same results by several measures
+def _epochs_in_common(evidence: tuple[bytes, ...]) -> Mapping[tuple[int, int], int]:
+    """The number of epochs that two results have in common, by their places, of pairs with any."""
+    numbers = [numbers_of(each) for each in evidence]
+    every = np.concatenate([*numbers, numbers_of(b"")])
+    places = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
+    order = np.argsort(every, kind="stable")
+    every, places = every[order], places[order]
+    found: dict[tuple[int, int], int] = {}
+    begins, distance = np.arange(len(every)), 1
+    # Equal numbers are neighbours now, in the order of places: the next one first, then the others.
+    while len(begins := begins[: np.searchsorted(begins, len(every) - distance)]):
+        begins = begins[every[begins] == every[begins + distance]]
+        pairs, times = np.unique(np.stack([places[begins], places[begins + distance]]), axis=1, return_counts=True)
+        for first, second, count in zip(*pairs.tolist(), times.tolist(), strict=True):
+            found[first, second] = found.get((first, second), 0) + count
+        distance += 1
+    return found
+
+
 def _worded(first: RunResult, second: RunResult, epochs: int) -> str:
-    least = min(len(first.evidence), len(second.evidence))
+    least = min(len(numbers_of(first.evidence)), len(numbers_of(second.evidence)))
     what = f"the steps of {epochs} of {least} epochs" if epochs else "their release"
     return (
         f"{first.origin} and {second.origin} are different results with {what} in common: one was made from the other, "

@@ -5,17 +5,19 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError, RunDirectoryError
 from aiperf.records.chain import hash_of
-from aiperf.records.columns import text_of
 from aiperf.records.damage import Damage
 from aiperf.records.run_head import final_head
 from aiperf.rules.science import SCIENCE_RULES_VERSION
@@ -31,6 +33,8 @@ from analysis.report.state import read_now
 from analysis.results.archive import is_archive, open_archive
 from analysis.results.signatures import verify_signature
 
+_NUMBERS = np.dtype("<u8")
+
 # The identity of a run, which is the same for its directory, its copies and its archives: a
 # ranking counts each run once.
 
@@ -44,14 +48,26 @@ def run_identity(data: RunData) -> str | None:
     return None if released is None else hash_of(f"{released.time_ms} {released.body}".encode())
 
 
-def evidence_of(data: RunData) -> frozenset[str]:
-    """The hashes of the steps of all epochs, which no two trainings have in common."""
-    return frozenset(
-        text_of(value)
-        for trial in data.ledger.trials.values()
-        for value in trial.epochs.rows.hashes[:, 0].tolist()
-        if value
+def evidence_of(data: RunData) -> bytes:
+    """`evidence_from` the hashes of the steps of all epochs."""
+    return evidence_from(
+        value for trial in data.ledger.trials.values() for value in trial.epochs.rows.hashes[:, 0].tolist() if value
     )
+
+
+def evidence_from(hashes: Iterable[bytes]) -> bytes:
+    """A number of 64 bits for each different hash, in ascending order, as `numbers_of` reads them.
+
+    Of 100 million epochs two have the same number by chance with a probability of 0.03 %. A number
+    that is made on purpose says no more than a copy of the steps, which are public.
+    """
+    numbers = b"".join(sha256(each).digest()[:8] for each in hashes)
+    return np.unique(np.frombuffer(numbers, _NUMBERS)).tobytes()
+
+
+def numbers_of(evidence: bytes) -> NDArray[np.uint64]:
+    """The numbers in evidence."""
+    return np.frombuffer(evidence, _NUMBERS)
 
 
 # The result of each kind of source.
@@ -76,8 +92,8 @@ class RunResult:
     contradictions: tuple[str, ...] = ()
     """Contradictions that repeating parts of the run gives, in words."""
     head: str | None = None
-    evidence: frozenset[str] = frozenset()
-    """Hashes of the steps of its epochs."""
+    evidence: bytes = b""
+    """`evidence_from` the hashes of its epochs' steps, which no two trainings have in common."""
     signer: str | None = None
     """Signer of the result; None: it is not signed by anybody who is known."""
 

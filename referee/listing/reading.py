@@ -13,6 +13,8 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 
+from pydantic import ConfigDict
+
 import analysis.output
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
 from aiperf.records.run_head import final_head
@@ -46,6 +48,8 @@ SHOWN = 20
 class Facts(Part):
     """What was found in an archive. Without a report it could not be read."""
 
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
     made_by: str
     """`program_of` of the program that read it."""
     failure: str = ""
@@ -54,7 +58,8 @@ class Facts(Part):
     """The recomputed report without trials, timeline and replicas."""
     identity: str | None = None
     head: str | None = None
-    evidence: frozenset[str] = frozenset()
+    evidence: bytes = b""
+    """8 bytes for each epoch."""
     contradictions: tuple[str, ...] = ()
     """Plans of an official run that were made again and differ."""
     differences: tuple[str, ...] = ()

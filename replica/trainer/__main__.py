@@ -22,7 +22,7 @@ from aiperf.machine.memory import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry
 from aiperf.ranks import rank_numbers
 from aiperf.run_directory.paths import RunPaths
-from aiperf.signals import hold_warnings
+from aiperf.signals import die_with_parent, hold_warnings
 from aiperf.storage.patience import PATIENCE
 from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import UNFIT, TrainRequest
@@ -36,7 +36,6 @@ from replica.trainer.hybrid.group import open_ranks
 from replica.trainer.settings import (
     RankSettings,
     TelemetrySettings,
-    die_with_parent,
     read_settings,
     yield_to_warm_up,
 )

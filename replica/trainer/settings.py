@@ -1,12 +1,10 @@
 """Settings that a rank reads from its command line, before it imports anything heavy, and those
-that it gives its own process: its priority, and the signal at its parent's death."""
+that it gives its own process: its priority."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +14,6 @@ from pydantic import BaseModel, ConfigDict
 TRAINING_NICENESS = 5
 """Niceness of a training: on a core shared with a thread of usual priority it gets a quarter."""
 
-_PR_SET_PDEATHSIG = 1
 _FRAMEWORK_PREFIXES = (
     "TF_", "XLA_", "JAX_", "TORCH_", "PYTORCH_", "NVIDIA_", "CUDA_", "CUDNN_", "HOROVOD_", "NCCL_", "OMP_", "KERAS_",
     "TORCHINDUCTOR_", "TRITON_", "HIP_", "ROCR_", "MIOPEN_", "HSA_", "RCCL_", "UCX_", "GLOO_", "ZE_", "ONEAPI_",
@@ -79,12 +76,3 @@ def yield_to_warm_up() -> None:
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, int(thread.name), TRAINING_NICENESS)
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this process when its parent dies, so that no rank outlives its starter.
-
-    The kernel sends the signal when the thread ends that started this process, not its process:
-    starters start ranks from their main thread.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

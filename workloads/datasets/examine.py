@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from hashlib import sha256
-from multiprocessing import get_context
 from pathlib import Path
 
 from aiperf.config.dataset_manifest import FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
+from aiperf.processes import spawned
 from aiperf.untrusted.images import decode_image
 from aiperf.untrusted.reading import reason_of
 from aiperf.untrusted.recognition import HEAD_BYTES, described
@@ -57,8 +57,7 @@ def examine_shards(files: Sequence[Path], report: Progress, workers: int) -> dic
     found: dict[str, Findings] = {}
     if not files:
         return found
-    # Spawned, not forked: a fork of a process with threads may deadlock in their locks.
-    with ProcessPoolExecutor(min(workers, len(files)), mp_context=get_context("spawn")) as pool:
+    with spawned(min(workers, len(files))) as pool:
         for future in as_completed([pool.submit(examine_shard, path) for path in files]):
             findings = future.result()
             found[findings.content.entry.name] = findings
@@ -111,7 +110,7 @@ def examine_folder(
     ]
     found: dict[Split, list[FolderFindings]] = {split: [] for split in places}
     if chunks:
-        with ProcessPoolExecutor(min(workers, len(chunks)), mp_context=get_context("spawn")) as pool:
+        with spawned(min(workers, len(chunks))) as pool:
             futures = [pool.submit(examine_files, chunk) for _, chunk in chunks]
             for done, _ in enumerate(as_completed(futures), start=1):
                 report(done, len(chunks))

@@ -6,9 +6,8 @@ import base64
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 from pydantic import Base64Bytes, BaseModel, ValidationError
@@ -16,6 +15,7 @@ from pydantic import Base64Bytes, BaseModel, ValidationError
 from aiperf.config.dataset_manifest import INDEX_LIMITS, SPLITS, DatasetManifest, FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES
 from aiperf.errors import DatasetError
+from aiperf.processes import spawned
 from aiperf.untrusted.reading import read_outside, shortened
 from workloads.datasets.content import About, Contents, FileContent, write_description
 from workloads.datasets.encoding import as_rgb_jpeg, kind_of
@@ -170,7 +170,7 @@ def write_job(job: ShardJob) -> ShardResult:
 def _write_all(jobs: Sequence[ShardJob], workers: int) -> Iterator[ShardResult]:
     if not jobs:
         return
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+    with spawned(min(workers, len(jobs))) as pool:
         for future in as_completed([pool.submit(write_job, job) for job in jobs]):
             yield future.result()
 

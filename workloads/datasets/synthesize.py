@@ -7,9 +7,8 @@ image to image.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import SPLITS, DatasetManifest, Split
 from aiperf.errors import DatasetError
+from aiperf.processes import spawned
 from workloads.datasets.content import About, FileContent, write_description
 from workloads.datasets.encoding import encode_jpeg
 from workloads.datasets.naming import shard_name
@@ -59,7 +59,7 @@ def synthesize(recipe: Recipe, output: Path, report: Progress, workers: int) -> 
     output.mkdir(parents=True, exist_ok=True)
     jobs = [job for split in SPLITS for job in _shards(recipe, split, output)]
     contents: dict[str, FileContent] = {}
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+    with spawned(min(workers, len(jobs))) as pool:
         for future in as_completed([pool.submit(write_synthetic, job) for job in jobs]):
             content = future.result()
             contents[content.entry.name] = content

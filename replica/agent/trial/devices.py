@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 from aiperf.machine.accelerators import invisible_reason
 from aiperf.processes import python_module
+from aiperf.signals import die_with_parent
 from replica.trainer.frameworks import FRAMEWORKS
-from replica.trainer.settings import die_with_parent
 
 log = logging.getLogger(__name__)
 

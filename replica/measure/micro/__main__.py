@@ -10,8 +10,8 @@ import sys
 
 from aiperf.cli.lines import warn
 from aiperf.errors import AiperfError
+from aiperf.signals import die_with_parent
 from replica.measure.micro.cli import MICRO
-from replica.trainer.settings import die_with_parent
 
 
 def main() -> int:

@@ -14,10 +14,10 @@ from aiperf.clock import SystemClock
 from aiperf.frameworks.training_imports import import_lean
 from aiperf.processes import MessageOutput
 from aiperf.screening.messages import READY, Row
+from aiperf.signals import die_with_parent
 from replica.measure.micro.stacks import STACKS
 from replica.measure.screen.decoding import decoding_rate
 from replica.measure.screen.operators import Subject, operator_rows
-from replica.trainer.settings import die_with_parent
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import sys
 
 from aiperf.processes import python_module
 from aiperf.ranks import LOCAL_RANK, RANK, SIZE
-from replica.trainer.settings import die_with_parent
+from aiperf.signals import die_with_parent
 from replica.trainer.starters.contract import RankRequest, refuse_servers
 
 

@@ -179,7 +179,7 @@ def test_a_ranking_has_bars_and_leads_to_no_page_of_a_submission(
 ) -> None:
     result = read_result(page.parent.parent)
     report = result.report.model_copy(update={"name": HOSTILE, "score_ops": 1e12, "verdict": "unofficial"})
-    half = replace(result, origin=Path("half"), identity=None, head=None, evidence=frozenset(),
+    half = replace(result, origin=Path("half"), identity=None, head=None, evidence=b"",
                    report=report.model_copy(update={"score_ops": 5e11}))  # fmt: skip
     full = replace(result, report=report.model_copy(update={"configuration": {}}))
     file = tmp_path / "pages" / "ranking.html"

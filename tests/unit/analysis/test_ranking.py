@@ -11,7 +11,7 @@ import pytest
 
 from analysis.report.estimates import IntervalPart
 from analysis.results.ranking import Row, rank
-from analysis.results.source import RunResult, read_result
+from analysis.results.source import RunResult, evidence_from, read_result
 from tests.support.hand_made import HandMadeRun
 
 
@@ -150,7 +150,7 @@ def test_results_that_nobody_known_has_signed_are_rows_of_their_own(template: Ru
 
 def with_steps(one: RunResult, *evidence: str, signer: str | None = None) -> RunResult:
     """A result whose epochs have these steps."""
-    return replace(one, signer=signer, evidence=frozenset(evidence), head=str(one.origin))
+    return replace(one, signer=signer, evidence=evidence_from(map(str.encode, evidence)), head=str(one.origin))
 
 
 def test_results_that_share_steps_keep_their_rows_and_count_as_one(template: RunResult) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from typing import TypeVar
 
+from aiperf.processes import spawned
 from workloads.datasets.prepare import Progress
 
 Job = TypeVar("Job")
@@ -36,7 +36,7 @@ def _some(work: Callable[[Job], Result], jobs: Sequence[Job], numbers: Sequence[
           results: dict[int, Result], report: Callable[[], None]) -> None:  # fmt: skip
     if not numbers:
         return
-    with ProcessPoolExecutor(min(workers, len(numbers)), mp_context=get_context("spawn")) as pool:
+    with spawned(min(workers, len(numbers))) as pool:
         futures: dict[Future[Result], int] = {}
         try:
             futures = {pool.submit(work, jobs[number]): number for number in numbers}

@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 
 from analysis.reading.workers import do_both
+from analysis.results.archive import unsealed, write_archive
+from tests.support.folders import ROOT
+from tests.support.hand_made import HandMadeRun
+
+WITH_ROOT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def note(folder: Path, name: str) -> str:
@@ -68,3 +73,45 @@ def test_a_process_that_is_killed_is_named_and_leaves_no_traceback(which: str) -
     result = subprocess.run([sys.executable, "-c", KILLS, which], capture_output=True, text=True, check=True)
     assert "was killed" in result.stdout
     assert result.stdout.count("\n") == 1
+
+
+ORPHANS = """
+import sys, threading
+from pathlib import Path
+from aiperf.processes import spawned
+from analysis.reading.workers import Workers, do_both
+from analysis.results.source import opened_run
+
+def wait():
+    threading.Event().wait()
+
+def work(archive):
+    with opened_run(archive) as folder:
+        print(folder, flush=True)
+        wait()
+
+if __name__ == "__main__":
+    archive, which = Path(sys.argv[1]), sys.argv[2]
+    if which == "copy":
+        do_both(wait, lambda: work(archive), several=True)
+    with Workers(several=True) if which == "pool" else spawned(2) as workers:
+        workers.submit(work, archive)
+        wait()
+"""
+
+
+@pytest.mark.parametrize("which", ["pool", "copy", "spawned"])
+def test_no_process_outlives_a_parent_that_was_killed(which: str, tmp_path: Path) -> None:
+    archive, program = tmp_path / "run.tar.gz", tmp_path / "program.py"
+    run = HandMadeRun(tmp_path / "run").at(0).release(100)
+    write_archive(run.paths, archive, {}, unsealed)
+    program.write_text(ORPHANS)
+    words = [sys.executable, str(program), str(archive), which]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=WITH_ROOT) as process:
+        assert process.stdout is not None
+        unpacked = Path(process.stdout.readline().strip())
+        assert unpacked.is_dir()
+        process.kill()
+        # All that it has started holds the pipe, so this returns only after the last of them.
+        assert process.communicate(timeout=300)[0] == ""
+    assert unpacked.exists() == (which == "spawned"), "the work of a report cleans up"
