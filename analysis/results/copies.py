@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 
-from analysis.results.source import RunResult, numbers_of
+from analysis.results.source import Numbers, RunResult, numbers_of
 
 RANKED = ("official", "unofficial")
 """Statuses of results whose contradictions matter: the others have no score."""
@@ -91,9 +91,11 @@ def contest(results: Sequence[RunResult]) -> Contest:
 @lru_cache(maxsize=1)  # a list ranks the same results by several measures
 def _epochs_in_common(evidence: tuple[bytes, ...]) -> Mapping[tuple[int, int], int]:
     """The number of epochs that two results have in common, by their places, of pairs with any."""
-    numbers = [numbers_of(each) for each in evidence]
-    every = np.concatenate([*numbers, numbers_of(b"")])
-    places = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
+    every = np.sort(np.concatenate([numbers_of(b""), *map(numbers_of, evidence)]))
+    repeated = np.unique(every[1:][every[1:] == every[:-1]])
+    own = [_among(numbers_of(each), repeated) for each in evidence]
+    every = np.concatenate([repeated[:0], *own])
+    places = np.repeat(np.arange(len(own)), [len(each) for each in own])
     order = np.argsort(every, kind="stable")
     every, places = every[order], places[order]
     found: dict[tuple[int, int], int] = {}
@@ -105,6 +107,14 @@ def _epochs_in_common(evidence: tuple[bytes, ...]) -> Mapping[tuple[int, int], i
         for first, second, count in zip(*pairs.tolist(), times.tolist(), strict=True):
             found[first, second] = found.get((first, second), 0) + count
         distance += 1
+    return found
+
+
+def _among(numbers: Numbers, some: Numbers) -> Numbers:
+    """Those of the numbers that are among some, which are in ascending order."""
+    if not len(some):
+        return some
+    found: Numbers = numbers[some[np.searchsorted(some, numbers).clip(max=len(some) - 1)] == numbers]
     return found
 
 

@@ -34,6 +34,7 @@ from analysis.results.archive import is_archive, open_archive
 from analysis.results.signatures import verify_signature
 
 _NUMBERS = np.dtype("<u8")
+Numbers = NDArray[np.uint64]
 
 # The identity of a run, which is the same for its directory, its copies and its archives: a
 # ranking counts each run once.
@@ -65,7 +66,7 @@ def evidence_from(hashes: Iterable[bytes]) -> bytes:
     return np.unique(np.frombuffer(numbers, _NUMBERS)).tobytes()
 
 
-def numbers_of(evidence: bytes) -> NDArray[np.uint64]:
+def numbers_of(evidence: bytes) -> Numbers:
     """The numbers in evidence."""
     return np.frombuffer(evidence, _NUMBERS)
 
