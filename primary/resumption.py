@@ -23,7 +23,8 @@ from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.run_directory.disk import PatientDisk
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.error_texts import why_not_written
-from aiperf.storage.patience import PATIENCE, Patience
+from aiperf.storage.names import refresh
+from aiperf.storage.patience import PATIENCE, Patience, with_patience
 from primary.work import WorkList, open_work
 
 START_PATIENCE_S = 10.0
@@ -128,6 +129,8 @@ class _Found:
     def read(cls, paths: RunPaths, claim: Claim) -> Self:
         """Read them. Raises UsageError if they are damaged, and OSError."""
         remove_temporaries(paths.root)
+        # What this node does not see is cut off: a replica's new file on another node would be.
+        with_patience(lambda: refresh(paths.history), paths.history)
         reader, ledger, damages = HistoryReader(paths), Ledger(latest_progress_only=True), list[Damage]()
         witnessed, ends = set[int](), dict[str, int]()
         for batch in reader.read_files():

@@ -21,11 +21,11 @@ from typing import Self
 
 from aiperf.clock import Clock
 from aiperf.errors import RecordDamagedError, RecordOutOfRangeError, StorageError
-from aiperf.records.bodies import AnyBody
+from aiperf.records.bodies import AnyBody, ReplicaReady
 from aiperf.records.chain import first_link, hash_of
 from aiperf.records.cursor import Cursor
 from aiperf.records.damage import Damage, DamageKind
-from aiperf.records.fencing import reading_order
+from aiperf.records.fencing import PRIMARY, reading_order
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import Appendable, AppendedFile, CreateFile
@@ -241,6 +241,8 @@ class HistoryReader:
         self._paths = paths
         self._roles = roles or ("*",)
         self._positions: dict[str, _Position] = {}
+        self._named = set[str]()
+        """Writers of replicas that primaries have found ready."""
 
     def read_new(self) -> Batch:
         """Records and damages since the last call. Raises OSError if a file cannot be read."""
@@ -258,7 +260,10 @@ class HistoryReader:
         files = {file for role in self._roles for file in self._paths.history_files(role)}
         # Primaries first, the last one of them before the others: the fences are then known before
         # the records that they drop.
-        for file in sorted(files, key=lambda file: reading_order(file.stem)):
+        in_order = deque(sorted(files, key=lambda file: reading_order(file.stem)))
+        while in_order or (in_order := deque(self._not_listed(files))):
+            file = in_order.popleft()
+            files.add(file)
             position = self._positions.setdefault(file.name, _Position())
             complete = _new_lines(file, position)
             lines = complete.split(b"\n")[:-1]
@@ -267,8 +272,16 @@ class HistoryReader:
             position.last = lines[-1] if lines else position.last
             if words := translated(complete):
                 yield Batch((), (Damage(f"history/{file.name}", None, "record", words),))
-            else:
-                yield decode_lines(file.name, enumerate(lines, start=first))
+                continue
+            batch = decode_lines(file.name, enumerate(lines, start=first))
+            if file.stem.startswith(PRIMARY):
+                bodies = (record.body for record in batch.records)
+                self._named.update(body.writer for body in bodies if isinstance(body, ReplicaReady))
+            yield batch
+
+    def _not_listed(self, listed: set[Path]) -> list[Path]:
+        roles = tuple("" if role == "*" else f"{role}-" for role in self._roles)
+        return self._paths.unlisted_files((name for name in self._named if name.startswith(roles)), listed)
 
     def cursor(self) -> Cursor:
         """Position up to which every file was read."""

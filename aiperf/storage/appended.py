@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -168,6 +169,9 @@ class AppendedFile:
             return True
         if (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
             return False
+        if there.st_ino == own.st_ino:  # the same file by another mount
+            self._reopen()
+            return False
         # The other file is kept under another name: it may be another program's only copy.
         self.path.replace(self.path.with_name(f"{self.path.name}.{secrets.token_hex(3)}.foreign"))
         self._restore("replaced")
@@ -221,11 +225,23 @@ def check_root(root: Path, marker: Path) -> None:
     """Raise StorageError if a run directory was moved or removed.
 
     `marker` is a file of it that is written once: a process that makes one of its folders
-    again does not make that file.
+    again does not make that file. Raises OSError, which may pass, while the file system of the run
+    is not mounted: an empty folder is in its place then.
     """
     try:
         marker.stat()
     except (FileNotFoundError, NotADirectoryError):
+        mount = _mount_of(root)
+        if not mount.is_mount():
+            raise OSError(errno.ENODEV, "is not mounted", str(mount)) from None
         raise StorageError([f"the run directory {root} is no longer there: it was moved or removed"]) from None
     except OSError:
         return  # it refuses, which may pass
+    _mount_of(root)  # while it is there
+
+
+@cache
+def _mount_of(root: Path) -> Path:
+    """The folder on which the file system of a run is mounted, as of the first question."""
+    path = root.resolve()
+    return next(folder for folder in (path, *path.parents) if folder.is_mount())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from pathlib import Path
 
 from aiperf.storage.durable import sync
@@ -40,6 +41,18 @@ def publish(path: Path, name: Path) -> None:
         return
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def refresh(folder: Path) -> None:
+    """Have this node list a folder anew, which it may otherwise show as it was a minute ago.
+
+    The client of a network file system keeps listings and missing names (nfs(5), `acdirmax`,
+    `lookupcache`; FUSE, `negative_timeout`). A name that the node makes itself ends that: the
+    server's answer shows that the folder has changed. Raises OSError.
+    """
+    look = folder / f".look.{secrets.token_hex(6)}.tmp"
+    look.touch(exist_ok=False)
+    look.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -18,7 +18,9 @@ class Reserve:
     def __init__(self, path: Path, size_bytes: int = RESERVE_BYTES) -> None:
         self._path = path
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            # Readable, too: if the file system allocates nothing (NFSv3, FUSE), the C library does
+            # it with reads and writes (posix_fallocate(3)).
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 # A sparse file (`ftruncate`) would have no blocks to give back.
                 os.posix_fallocate(descriptor, 0, size_bytes)

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import UNSET
 
 from aiperf.ranges import LAST_MS
-from aiperf.records.bodies import AnyBody
+from aiperf.records.bodies import AnyBody, ReplicaReady
 from aiperf.records.chain import first_link
 from aiperf.records.columns import (
     EPOCH,
@@ -109,7 +109,11 @@ def read_history(
     yield from primaries
     known = {read.writer for read in primaries}
     selected = deque[Reading]()
-    for file in (file for file in paths.history_files() if file.stem not in known):
+    listed = paths.history_files()
+    named = {
+        record.body.writer for read in primaries for record in read.records if isinstance(record.body, ReplicaReady)
+    }
+    for file in [file for file in listed if file.stem not in known] + paths.unlisted_files(named, listed):
         wanted = frozenset(primary.wanted(file.stem))
         # Few at a time: a result that waits to be taken holds the columns of a whole file.
         selected.append(workers.submit(read_writer, file, _thinning(ledger, file.stem), link, wanted))

@@ -286,7 +286,8 @@ class Agent:
             self._fail(job, trial, CANCELLED, reason)
 
     def _fail(self, job: Job, trial: AnyTrial, kind: str, reason: str) -> None:
-        check_root(self._context.paths.root, self._context.paths.run)
+        with contextlib.suppress(OSError):  # not mounted, which may pass: the record waits for it
+            check_root(self._context.paths.root, self._context.paths.run)
         log.error("trial %d failed: %s: %s", job.trial, kind, reason)
         body = TrialFailed(trial=job.trial, replica=self._context.replica, kind=kind, reason=reason[:2000])
         self._context.writer.append(body)

@@ -310,6 +310,35 @@ def test_a_log_on_storage_that_does_not_answer_stops_nobody(tmp_path: Path, monk
         assert reader.read().splitlines() == [b"0", b"(2 lines of this log could not be written)", b"1", b"2", b"3"]
 
 
+def test_a_run_that_is_not_mounted_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, real = tmp_path / "shared" / "run", Path.is_mount
+    (root / "history").mkdir(parents=True)
+    (root / "run.json").touch()
+    mounted = {tmp_path / "shared"}
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in mounted or real(path))
+    waits: list[str] = []
+
+    def mount(reason: str) -> None:
+        waits.append(reason)
+        if reason:
+            (tmp_path / "away").rename(root)
+            mounted.add(tmp_path / "shared")
+
+    file = AppendedFile(root / "history" / "primary-1.jsonl", root, root / "run.json", Patience(60, mount))
+    file.append(b"1\n")
+    mounted.clear()
+    root.rename(tmp_path / "away")
+    assert not file.look()
+    file.append(b"2\n")
+    assert [bool(reason) for reason in waits] == [True, False]
+    assert waits[0].endswith("is not mounted")
+    assert (root / "history" / "primary-1.jsonl").read_text() == "1\n2\n"
+    assert len(list((root / "history").iterdir())) == 1
+    root.rename(tmp_path / "away")
+    with pytest.raises(StorageError, match="was moved or removed"):
+        file.look()
+
+
 def test_the_reserve_is_real_space_and_is_given_back(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path / ".reserve", 1 << 20)
     assert (tmp_path / ".reserve").stat().st_blocks * 512 >= 1 << 20

@@ -9,6 +9,8 @@ import pytest
 from aiperf.errors import UsageError
 from aiperf.records.bodies import JobIssued, RunEnded, TrialClosed
 from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.names import refresh
 from primary.resumption import Start, begin_or_resume, prepare_resumption
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock
 
@@ -67,3 +69,25 @@ def test_the_new_primary_closes_the_trials_that_the_old_one_left_open(tmp_path: 
         TrialClosed(trial=trial, how="lost", writer="replica-0000-1", sequence=head[0], digest=head[1])
         for trial in (2, 3)
     )
+
+
+def test_a_run_is_resumed_by_all_files_even_if_this_node_has_listed_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = interrupted(tmp_path)
+    kept, names = list(run.paths.history.iterdir()), RunPaths.history_files
+    (run.paths.history / "replica-0009-1.jsonl").write_bytes(run.paths.history_file("replica-0000-1").read_bytes())
+
+    def as_kept(paths: RunPaths, role: str = "*") -> list[Path]:
+        return [file for file in names(paths, role) if file in kept]
+
+    def look(folder: Path) -> None:
+        refresh(folder)
+        kept.extend(folder.iterdir())
+
+    monkeypatch.setattr(RunPaths, "history_files", as_kept)
+    monkeypatch.setattr("primary.resumption.refresh", look)
+    resumption = resume(run, 20).resumption
+    assert resumption is not None
+    assert "replica-0009-1" in (resumption.until or "")
+    assert not list(run.paths.history.glob(".look*"))

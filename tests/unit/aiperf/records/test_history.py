@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from aiperf.errors import RecordDamagedError, StorageError
 from aiperf.records import files as history
-from aiperf.records.bodies import PhaseBegan, ProgressMade, TrialEnded
+from aiperf.records.bodies import PhaseBegan, ProgressMade, ReplicaReady, TrialEnded
 from aiperf.records.chain import broken_links, first_link
 from aiperf.records.cursor import Cursor, parse_cursor
 from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import Patience
-from tests.support.hand_made import ManualClock
+from tests.support.hand_made import HandMadeRun, ManualClock
 
 
 @pytest.fixture
@@ -45,6 +45,25 @@ def test_what_is_written_is_read_once_and_in_order(paths: RunPaths) -> None:
         written.append(writer.append(TrialEnded(trial=1, reason="completed")))
         assert list(reader.read_new().records) == written[3:]
     assert [record.sequence for record in written] == [0, 1, 2, 3]
+
+
+def test_a_file_that_this_node_does_not_list_yet_is_read_if_a_primary_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = HandMadeRun(tmp_path / "run").at(0).release(100).at(1).start_trial(1).at(5).epoch(1, 1)
+    run.tell(ReplicaReady(replica=2, writer="../logs/replica-0002-1", accelerators=0, clock_offset_ms=0))
+    listed = RunPaths.history_files
+    records = HistoryReader(run.paths).read_new().records
+
+    def without_replicas(paths: RunPaths, role: str = "*") -> list[Path]:
+        return [file for file in listed(paths, role) if file.name.startswith("primary")]
+
+    monkeypatch.setattr(RunPaths, "history_files", without_replicas)
+    late = HistoryReader(run.paths)
+    assert late.read_new().records == records
+    assert late.read_new().records == ()
+    assert {record.writer for record in records} == {"primary-1", "replica-0000-1"}
+    assert HistoryReader(run.paths, roles=("primary",)).cursor().heads.keys() <= {"primary-1"}
 
 
 def test_a_restarted_writer_takes_a_file_of_its_own(paths: RunPaths) -> None:
