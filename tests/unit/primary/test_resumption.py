@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import UsageError
-from aiperf.records.bodies import JobIssued, RunEnded, TrialClosed
+from aiperf.records.bodies import JobIssued, PhaseBegan, RunEnded, TrialClosed
+from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.names import refresh
@@ -76,7 +77,8 @@ def test_a_run_is_resumed_by_all_files_even_if_this_node_has_listed_fewer(
 ) -> None:
     run = interrupted(tmp_path)
     kept, names = list(run.paths.history.iterdir()), RunPaths.history_files
-    (run.paths.history / "replica-0009-1.jsonl").write_bytes(run.paths.history_file("replica-0000-1").read_bytes())
+    with HistoryWriter(run.paths, "replica-0009", ManualClock()) as writer:
+        writer.append(PhaseBegan(replica=9, trial=9, phase="search"))
 
     def as_kept(paths: RunPaths, role: str = "*") -> list[Path]:
         return [file for file in names(paths, role) if file in kept]
