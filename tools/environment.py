@@ -16,9 +16,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from aiperf.host import this_host
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "requirements"
@@ -87,9 +90,26 @@ class Environment:
     def install(self, *words: str | Path) -> None:
         """Install packages, and compile them by all cores: pip does it by one."""
         self.pip("install", "--no-compile", *words)
-        # Some packages have files for other versions of Python, which cannot be compiled.
-        with contextlib.suppress(NotMadeError):
-            self.call(self.program, "-m", "compileall", "-qq", "-j", "0", self.folder / "lib")
+        self.compile()
+
+    def compile(self) -> None:
+        """Compile every module, by a process for each core.
+
+        Not by the workers of `compileall -j`: those of a parent that was killed, as a Ctrl-C does
+        to it, wait for more work for ever, and hold the lock.
+        """
+        modules = sorted(map(str, self.folder.glob("lib/**/*.py")))
+        cores = this_host().usable_cpus()
+        with contextlib.ExitStack() as running:
+            for share in filter(None, (modules[first::cores] for first in range(cores))):
+                listed = running.enter_context(tempfile.TemporaryFile("w+"))
+                listed.write("\n".join(share))
+                listed.seek(0)
+                # Some packages have files for other versions of Python, which cannot be compiled.
+                running.enter_context(subprocess.Popen(
+                    [self.program, "-m", "compileall", "-qq", "-i", "-"], env=_variables(), stdin=listed,
+                    stdout=subprocess.DEVNULL, pass_fds=(self._lock,) if self._lock >= 0 else (),
+                ))  # fmt: skip
 
     def call(self, *command: str | Path, variables: Mapping[str, str] | None = None) -> str:
         """Run a program that may change the environment, and return its standard output."""

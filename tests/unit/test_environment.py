@@ -8,14 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.folders import ROOT
+from tests.support.machines import MACHINES, imitate
 from tools.check_interruptions import INVENTORY
+from tools.environment import Environment
 
 STAND_IN = """#!{python} -IS
 import os, shutil, signal, sys
@@ -103,7 +106,14 @@ class Checkout:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     folder = tmp_path / "a checkout"
-    for name in ("setup.cfg", "pyproject.toml", "aiperf/__init__.py", "tools/environment.py", "tools/build_horovod.py"):
+    for name in (
+        "setup.cfg",
+        "pyproject.toml",
+        "aiperf/__init__.py",
+        "aiperf/host.py",
+        "tools/environment.py",
+        "tools/build_horovod.py",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "requirements").mkdir()
@@ -243,3 +253,31 @@ def test_the_check_of_interruptions_finds_a_file_that_is_missing_or_cut(tmp_path
 
     assert found("1234") == []
     assert found("123") == found(None) == [str(tmp_path / "two.py")]
+
+
+def test_every_module_is_compiled_by_processes_that_wait_for_no_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of a pool, once their parent was killed, would wait for ever, with the lock."""
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    for number in range(7):
+        (packages / f"module{number}.py").write_text("")
+    (packages / "older.py").write_text("print 1")
+    imitate(replace(MACHINES["1 core"], cpus=3), tmp_path / "machine", monkeypatch)
+    started: list[list[str]] = []
+    popen = subprocess.Popen
+
+    def recorded(words: Any, **options: Any) -> Any:
+        started.append(list(map(str, words)))
+        return popen(words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", recorded)
+    Environment(tmp_path).compile()
+    assert sorted(path.name.partition(".")[0] for path in packages.glob("__pycache__/*")) == [
+        f"module{number}" for number in range(7)
+    ]
+    assert len(started) == 3
+    assert not any(word.startswith("-j") for words in started for word in words)
