@@ -24,6 +24,12 @@ def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
     return _joined(parts)
 
 
+def first_ranks(ledger: Ledger, trial: int) -> int | None:
+    """The number of ranks that trained the first of these epochs; None if there is none."""
+    trained = (entry.built for entry in reversed(_chain(ledger, trial)) if entry.epochs and entry.built is not None)
+    return next((len(built.devices) for built in trained), None)
+
+
 def qualities_of_training(ledger: Ledger, trial: int) -> dict[int, float]:
     """The quality after each of these epochs; 0 if nothing was measured."""
     return {number: quality or 0.0 for number, quality in _qualities(ledger, trial).items()}

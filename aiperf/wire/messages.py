@@ -248,6 +248,8 @@ class Begin(Message, tag="begin", frozen=True, kw_only=True):
     """
     states: tuple[str, ...] = ()
     """The hashes of the states of these epochs by their records: no other state is restored."""
+    first_ranks: int | None = None
+    """Ranks that trained the first of these epochs: rates of science are theirs; None: none."""
     checkpoint_interval_s: float = 0.0
     evidence_path: str | None = None
     """File for the losses and gradient norms of the steps; None: they are not written."""

@@ -22,12 +22,21 @@ def linear_rate(request: TrainRequest) -> Rate:
     return lambda epochs: learning_rate(request.learning_rate, epochs, request.max_epochs)
 
 
-def scheduled_rate(schedule: Schedule, request: TrainRequest, ranks: int) -> Rate:
+class ScheduledRate:
     """The rate of a scientific workload.
 
     It grows with the ranks, which make the batch larger: in proportion for SGD (Goyal et al. 2017),
     by the square root for Adam (Malladi et al. 2022).
     """
-    name = schedule.optimiser if request.hybrid is None else request.hybrid.optimiser
-    largest = request.learning_rate * (ranks if name == "sgd" else math.sqrt(ranks))
-    return lambda epochs: largest * schedule.factor(epochs / request.max_epochs)
+
+    def __init__(self, schedule: Schedule, request: TrainRequest, ranks: int) -> None:
+        self._schedule = schedule
+        self._request = request
+        self._optimiser = schedule.optimiser if request.hybrid is None else request.hybrid.optimiser
+        self.ranks = ranks
+        """The ranks that the training began with, whatever others resume it."""
+
+    def __call__(self, epochs: float) -> float:
+        """The rate after a number of epochs and a fraction of the next."""
+        growth = self.ranks if self._optimiser == "sgd" else math.sqrt(self.ranks)
+        return self._request.learning_rate * growth * self._schedule.factor(epochs / self._request.max_epochs)

@@ -24,7 +24,7 @@ from replica.trainer.hybrid.choice import training_of
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built
 from replica.trainer.model.optimisers import build_scheduled
-from replica.trainer.schedules import scheduled_rate
+from replica.trainer.schedules import ScheduledRate
 from replica.trainer.settings import framework_variables
 from replica.trainer.tasks import TASKS
 from replica.trainer.tasks.contract import Measures, Task, trained_variables
@@ -167,14 +167,17 @@ class ReadyScience:
         compiled = framework.compile_task(task, optimiser, collective, request)
         workload = MeasuredWorkload(size, task, compiled, collective)
         trained = Trained(task.network, variables, size.schedule.weight_decay)
-        rate = scheduled_rate(size.schedule, request, collective.size)
-        inputs = TrainingInputs(workload, source, collective, request, rate, MeasuredTraining(workload, source))
+        self._groups = request.hybrid.groups if request.hybrid is not None else 1
+        self._rate = ScheduledRate(size.schedule, request, collective.size)
+        inputs = TrainingInputs(workload, source, collective, request, self._rate, MeasuredTraining(workload, source))
         self._training = training_of(compiled, inputs, trained, clock)
         self._training.warm_up()
         compiled.take_rows()  # of the blank example
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train; True if the target ended it. Raises TrialFailedError."""
+        if begin.first_ranks is not None:
+            self._rate.ranks = begin.first_ranks // self._groups
         return self._training.run(begin, report)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from aiperf.errors import TrialFailedError
 from aiperf.network.operations import Operations
 from aiperf.records.bodies import EpochCompleted, WorkloadStarted
-from aiperf.records.lineage import epochs_of_training
+from aiperf.records.lineage import epochs_of_training, first_ranks
 from aiperf.records.reading import read_ledger
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.wire.messages import (
@@ -48,6 +48,7 @@ class WorkloadTrial:
         self._size = SCIENCE.load(job.workload).size(self._config.science.size)
         self.log = TrialLog(context, job)
         self._states: tuple[str, ...] = ()
+        self._first_ranks: int | None = None
         self._early: bool | None = None
 
     async def run(self) -> None:
@@ -136,7 +137,9 @@ class WorkloadTrial:
         """The epochs of the trials that this one resumes."""
         if self._job.resumes is None:
             return {}
-        return epochs_of_training(read_ledger(self._context.paths), self._job.resumes)
+        ledger = read_ledger(self._context.paths)
+        self._first_ranks = first_ranks(ledger, self._job.resumes)
+        return epochs_of_training(ledger, self._job.resumes)
 
     @property
     def _checkpoint_name(self) -> str:
@@ -150,6 +153,7 @@ class WorkloadTrial:
             checkpoint_path=str(checkpoint),
             restore=self.log.earlier_epochs,
             states=self._states,
+            first_ranks=self._first_ranks,
             checkpoint_interval_s=self._config.training.checkpoint_interval,
             evidence_path=str(evidence),
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.config.settings import load_config
@@ -20,6 +21,7 @@ from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
 from replica.trainer.science import gather_rows
 from tests.support.trainings.installed import need_frameworks
 from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
+from workloads.science import SCIENCE
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,11 @@ JOBS = [
     (Work("climate-semi", "ewa", 96, images=19, validation=5), "torch", "processes"),
 ]
 
+FRESH = Begin(trial=1)
 
-def train(folder: Path, work: Work, framework: str, starter: str, ranks: int) -> list[EpochFacts]:
+
+def train(folder: Path, work: Work, framework: str, starter: str, ranks: int, begin: Begin = FRESH) -> list[EpochFacts]:
+    """The epochs of a training, or with a new checkpoint only the first, whose state is kept."""
     need_frameworks(framework)
     chosen = {"replica.rank_starter": starter, "training.framework": framework, "run.suite": "science",
               "science.workloads": [work.workload], "science.size": "rehearsal",
@@ -52,12 +57,22 @@ def train(folder: Path, work: Work, framework: str, starter: str, ranks: int) ->
     values = {"batch_size": -(-work.images // ranks), "learning_rate": 0.01 / sqrt(ranks), "max_epochs": 3}
     request = science_request(config, ScienceTraining(work.workload, values, 3, "float32", str(folder)))
 
+    kept = Path(begin.checkpoint_path) if begin.checkpoint_path and not begin.restore else None
+
     async def training() -> list[EpochFacts]:
+        found: list[EpochFacts] = []
         trainer = await TrainerProcess.start(RankSetup(config, ranks), request, folder / f"{ranks}.log")
         try:
             await trainer.until_ready(200)
-            await trainer.begin(Begin(trial=1))
-            return [message.facts async for message in trainer.messages(200) if isinstance(message, TrainerEpoch)]
+            await trainer.begin(begin)
+            async for message in trainer.messages(200):
+                if isinstance(message, TrainerEpoch):
+                    found.append(message.facts)
+                    if kept is not None and message.facts.state is not None:
+                        while not kept.exists():  # it is written in the background, after the message
+                            await asyncio.sleep(0.01)
+                        break
+            return found
         finally:
             await trainer.end()
 
@@ -82,6 +97,20 @@ def test_two_ranks_train_and_measure_what_one_rank_does(
     assert smooth(two[2].training_measures) == pytest.approx(smooth(one[2].training_measures), rel=1e-3, abs=1e-3)
     sampled = min(work.images, work.validation)
     assert [each.images_evaluated - work.validation for each in two] == [0, 0, sampled]
+
+
+def test_other_ranks_resume_with_the_rates_of_an_undisturbed_training(tmp_path: Path) -> None:
+    work, folder = Work("hepcnn", "hep", 32), tmp_path / "data"
+    synthesize(ScienceRecipe("hep", {"train": 31, "validation": 5}, work.size, 1), folder, lambda *_: None, 0)
+    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"))
+    (first,) = train(folder, work, "torch", "processes", 2, begin)
+    again = replace(begin, restore=1, states=(str(first.state),), first_ranks=2)
+    rest = train(folder, work, "torch", "none", 1, again)
+    assert (rest[0].epoch, rest[0].resumed) == (2, first.state)
+    schedule = SCIENCE.load("hepcnn").size("rehearsal").schedule
+    asked = [0.01 / sqrt(2), 0.01, 0.01]
+    expected = [float(np.float32(rate * sqrt(2) * schedule.factor(done / 3))) for done, rate in enumerate(asked)]
+    assert [facts.learning_rate for facts in (first, *rest)] == expected
 
 
 def smooth(measures: dict[str, float] | None) -> dict[str, float]:

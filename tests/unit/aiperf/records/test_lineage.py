@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aiperf.records.files import HistoryReader
 from aiperf.records.ledger import Ledger
-from aiperf.records.lineage import best_quality, epochs_of_training
+from aiperf.records.lineage import best_quality, epochs_of_training, first_ranks
 from search_space.resnet import resnet
 from tests.support.hand_made import HandMadeRun
 
@@ -43,3 +43,13 @@ def test_records_that_contradict_each_other_do_not_lead_in_a_circle(tmp_path: Pa
     run = HandMadeRun(tmp_path).at(0).release(100)
     run.start_trial(1, resumes=2).epoch(1, 1).start_trial(2, resumes=1).epoch(2, 2)
     assert list(correct_by_epoch(run, 2)) == [1, 2]
+
+
+def test_the_first_ranks_are_those_that_trained_the_first_epoch(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100)
+    run.start_trial(1).built(1, devices=("cpu",) * 3)
+    run.start_trial(2, resumes=1).built(2, devices=("cpu",) * 2).epoch(2, 1)
+    run.start_trial(3, resumes=2).built(3).epoch(3, 2).start_trial(4, resumes=3)
+    ledger = Ledger()
+    ledger.add(HistoryReader(run.paths).read_new().records)
+    assert [first_ranks(ledger, trial) for trial in (1, 2, 3, 4)] == [None, 2, 2, 2]

@@ -16,7 +16,7 @@ from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import RankReporter
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.hybrid.exchange import Exchange, Terms
-from replica.trainer.schedules import Rate, linear_rate, scheduled_rate
+from replica.trainer.schedules import Rate, ScheduledRate, linear_rate
 from replica.trainer.training import Training, TrainingInputs
 from tests.support.trainings.requests import request_for
 from workloads.classification import CLASSIFICATION
@@ -29,7 +29,7 @@ SCHEDULES = {
 RATES: dict[str, Callable[[TrainRequest, int], Rate]] = {
     "automl": lambda request, ranks: linear_rate(request),
     **{
-        name: lambda request, ranks, schedule=schedule: scheduled_rate(schedule, request, ranks)  # type: ignore[misc]
+        name: lambda request, ranks, schedule=schedule: ScheduledRate(schedule, request, ranks)  # type: ignore[misc]
         for name, schedule in SCHEDULES.items()
     },
 }
@@ -140,8 +140,8 @@ def test_the_largest_rate_grows_with_the_ranks() -> None:
     request = request_for("digits", max_epochs=10, learning_rate=0.1)
     sgd, adam = SCHEDULES["resnet-hep official"], SCHEDULES["hepcnn official"]
     assert (sgd.optimiser, adam.optimiser) == ("sgd", "adam")
-    assert scheduled_rate(sgd, request, 4)(3) == pytest.approx(4 * scheduled_rate(sgd, request, 1)(3))
-    assert scheduled_rate(adam, request, 4)(3) == pytest.approx(2 * scheduled_rate(adam, request, 1)(3))
+    assert ScheduledRate(sgd, request, 4)(3) == pytest.approx(4 * ScheduledRate(sgd, request, 1)(3))
+    assert ScheduledRate(adam, request, 4)(3) == pytest.approx(2 * ScheduledRate(adam, request, 1)(3))
 
 
 @pytest.mark.parametrize("size", [1, 2])
