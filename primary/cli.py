@@ -114,6 +114,11 @@ def _conduct(
         reason = action(MANAGERS.load(config.run.manager)(config, paths, clock))
     finally:
         replace_dead_outputs(paths.run_output)
+    return exit_code(reason)
+
+
+def exit_code(reason: str) -> int:
+    """The exit code of a run that has ended for a reason: 0 if it did what was asked."""
     return EXIT_DONE if reason in ("deadline", "completed") else EXIT_FAILED
 
 

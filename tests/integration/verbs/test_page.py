@@ -165,7 +165,7 @@ def test_pages_of_runs_without_work_are_whole(browser: Chrome, tmp_path: Path) -
     empty = page_of(HandMadeRun(tmp_path / "empty").at(0).release(100).end(100))
     never = page_of(HandMadeRun(tmp_path / "never"))
     opened(browser, empty, PHONE)
-    assert "worked for 100 s, but the run has no score; no epoch was completed." in browser.page_source
+    assert "worked for 1m40s, but the run has no score; no epoch was completed." in browser.page_source
     show(browser, never, PHONE, False)
     assert browser.find_element("id", "sentence").text == "1 replica never started."
     assert browser.find_element("id", "time").text == "No time was recorded."
