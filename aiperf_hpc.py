@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 
 def main() -> int:
     """Run the command line; exit code 3 if `aiperf` is of another package."""
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if heeded:  # Ctrl-C ends a program whose modules are still being imported, without a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from importlib.util import find_spec  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
     own, spec = Path(__file__).resolve().with_name("aiperf"), find_spec("aiperf")
     found = spec.origin if spec and spec.origin else "a folder without code, or nothing"
     if Path(found).resolve().parent != own:
@@ -19,4 +24,6 @@ def main() -> int:
         return 3
     from aiperf.__main__ import start  # noqa: PLC0415
 
+    if heeded:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return start()

@@ -134,9 +134,9 @@ def _complain(lines: Sequence[object], code: int) -> int:
 
 def start() -> int:
     """Run the verb that was typed, if all that would run are AIPerf's own packages."""
-    if problems := foreign() or copied():
-        return _complain(problems, EXIT_ENVIRONMENT)
     try:
+        if problems := foreign() or copied():
+            return _complain(problems, EXIT_ENVIRONMENT)
         return main()
     except KeyboardInterrupt:  # before the verb began
         return _complain(["interrupted; nothing was changed"], EXIT_FAILED)
@@ -144,6 +144,8 @@ def start() -> int:
         if not (problems := lost(error)):
             raise
         return _complain(problems, EXIT_ENVIRONMENT)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: what ends with the process ends whole
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class CutRun:
                 bodies = [json.loads(line)["data"] for line in kept]
                 come |= {f"{body['writer']}.jsonl" for body in bodies if body["type"] == "replica_ready"}
                 closed |= {body["trial"] for body in bodies if body["type"] == "trial_closed"}
-            # An agent makes its file before it says that it is ready; a primary that died at once left an empty one.
+            # An agent makes its file before it is ready; a primary that died at once left one.
             if kept or name in come or not lines:
                 (self._cut / "history" / name).write_text("".join(f"{line}\n" for line in kept))
         self._cut_digests(closed)

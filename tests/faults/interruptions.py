@@ -1,0 +1,128 @@
+"""Ctrl-C at drawn moments of every verb: `python -m tests.faults.interruptions --moments 50`.
+
+No verb may show a traceback, whether it is interrupted while it starts, works or ends. The keys of
+a terminal reach all processes of a command, so the signal goes to its whole group. Tracebacks of
+Python's own start, before it runs the command, do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.cli.lines import say
+from tests.support.folders import ROOT
+from tests.support.hand_made import HandMadeRun
+
+MACHINE = str(ROOT / "examples" / "machines" / "h100-8x8.toml")
+REHEARSED = ("--machine", MACHINE, "--replicas", "2", "--duration", "20m", "--search", "modelled")
+SIMULATED = ("--preset", "quick", "--set", "training.trainer=simulated", "--output", "OUT")
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "status": ("RUN",),
+    "report": ("RUN", "--output", "OUT"),
+    "verify": ("RUN",),
+    "check": ("RUN",),
+    "rank": ("RUN",),
+    "compare": ("RUN", "RUN"),
+    "trend": ("RUN",),
+    "scale": ("--from", "RUN"),
+    "export": ("RUN", "--output", "OUT"),
+    "audit": ("RUN", "--nonce", "a word"),
+    "ops": ("--architecture", "resnet50"),
+    "config": ("show",),
+    "search": (),
+    "hpo": (),
+    "rehearse": (*REHEARSED, "--output", "OUT"),
+    "predict": REHEARSED,
+    "dataset": ("synthesize", "OUT"),
+    "doctor": (*SIMULATED, "--no-probe"),
+    "screen": (*SIMULATED, "--quick"),
+    "micro": ("--quick",),
+    "profile": ("--batch-size", "2", "--steps", "1"),
+    "run": (*SIMULATED, "--duration", "10s"),
+}
+"""Words after each verb; RUN is a run directory, OUT a path that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    said: str
+    took_s: float
+
+
+def run(words: Sequence[str], folder: Path, after_s: float | None = None) -> Ended:
+    """Run a command to its end, or to Ctrl-C after some seconds."""
+    out = tempfile.mkdtemp(dir=folder)
+    places = {"RUN": str(folder / "run"), "OUT": f"{out}/out"}
+    command = [f"{Path(sys.executable).parent}/aiperf", *(places.get(word, word) for word in words)]
+    began_s = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=out,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509  there are no threads
+    ) as process:  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=after_s or 600)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGINT)
+            said, _ = process.communicate(timeout=120)
+    return Ended(process.returncode, said, time.perf_counter() - began_s)
+
+
+def _heed_interrupts() -> None:
+    """Undo that a script in the background ignores Ctrl-C: a command of a terminal does not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def interrupted(verb: str, folder: Path, moments: int) -> list[str]:
+    """Interrupt a verb at some moments; what was wrong, each with its moment."""
+    words = (verb, *COMMANDS[verb])
+    whole = run(words, folder)
+    if whole.code not in (0, 1, 3):
+        return [f"{verb} ends with {whole.code}: {whole.said[-300:]}"]
+    rng, found = random.Random(f"moments of {verb}"), list[str]()
+    for _ in range(moments):
+        after_s = rng.uniform(0.05, whole.took_s)
+        ended = run(words, folder, after_s)
+        if "Traceback" in ended.said and "<frozen site>" not in ended.said:
+            found.append(f"{verb} after {after_s:.2f} of {whole.took_s:.2f} s: {ended.said[-1500:]}")
+    return found
+
+
+def made_run(folder: Path) -> None:
+    """A small run for the verbs that read one."""
+    made = HandMadeRun(folder / "run").at(0).release(100).at(1).start_trial(1)
+    made.at(20).epoch(1, 1).at(40).epoch(1, 2).end(100)
+
+
+def main() -> int:
+    """Interrupt verbs, and print what was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--moments", type=int, default=50)
+    parser.add_argument("--verbs", nargs="+", choices=tuple(COMMANDS), default=[*COMMANDS])
+    arguments = parser.parse_args()
+    bad = 0
+    with tempfile.TemporaryDirectory(prefix="aiperf-interrupted-") as folder:
+        made_run(Path(folder))
+        for verb in arguments.verbs:
+            problems = interrupted(verb, Path(folder), arguments.moments)
+            bad += len(problems)
+            say(*problems, f"{verb}: moments={arguments.moments} bad={len(problems)}")
+    say(f"verbs={len(arguments.verbs)} moments={arguments.moments * len(arguments.verbs)} bad={bad}")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
