@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,17 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.archive import unsealed, write_archive
 from analysis.results.signatures import sign, statement_of
+from analysis.results.source import read_result
+from referee.listing.judging import Listed, judged
+from referee.listing.reading import Facts
 from referee.listing.site import build
+from referee.listing.submissions import Submission, day_of
 from tests.support.hand_made import HandMadeRun
+from tests.unit.analysis.science.runs import run_of_four
 
 HOSTILE = "</td><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u200b"
 TURNED = "CPU \u202e 9"
+SIGNED = ("ada@site.example", "")
 
 
 def make_key(folder: Path, name: str) -> Path:
@@ -57,8 +64,30 @@ def pack(paths: RunPaths, target: Path, key: Path | None = None, statement_of_an
 
 
 @pytest.fixture(scope="session")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    """What was found in an official archive."""
+    report = read_result(make_run(tmp_path_factory.mktemp("run"), "alpha", 300).root).report
+    official = report.model_copy(update={"verdict": "official", "status": "PASSED", "violations": ()})
+    return Facts(made_by="", report=official, signed=True)
+
+
+def submission(place: str) -> Submission:
+    """A submission without a file."""
+    edition = place.partition("/")[0]
+    return Submission(place, edition if day_of(edition) else "next", place, Path(place))
+
+
+def listed(facts: Facts, place: str, score: float, status: str = "official", name: str = "alpha") -> Listed:
+    """An archive with a score."""
+    own = judged(submission(place), facts, SIGNED)
+    report = own.result.report.model_copy(update={"name": name, "score_ops": score, "verdict": status})
+    return replace(own, result=replace(own.result, report=report, identity=place))
+
+
+@pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two editions of signed, unsigned, hostile, forged, broken and linked archives, and a copy.
+    """Two editions of signed, unsigned, hostile, forged, broken and linked archives, and a copy;
+    of both suites.
 
     Not to be changed.
     """
@@ -73,6 +102,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pack(make_run(folder / "thief", "alpha", 100), second / "eve" / "alpha.tar.gz", eve)
     pack(make_run(folder / "forged", "forged", 110), second / "forged.tar.gz", eve, "score: 1e21\n")
     pack(make_run(folder / "bad", "bad", 120, simulated=False), second / "bad.tar.gz", eve)
+    pack(run_of_four(folder / "science").paths, second / "ada" / "science.tar.gz", ada)
     shutil.copy(first / "ada" / "alpha.tar.gz", submissions / "copy.tar.gz")
     (second / "broken.tar.gz").write_bytes((first / "ada" / "alpha.tar.gz").read_bytes()[:900])
     (second / "text.tar.gz").write_text("no archive")

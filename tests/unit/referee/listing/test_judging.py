@@ -5,34 +5,19 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
 import pytest
 
 from analysis.results.copies import alphabets_of
-from analysis.results.source import RunResult, read_result
+from analysis.results.source import RunResult
 from referee.listing.editions import editions_of, title_of
 from referee.listing.feed import NAMESPACE, feed
-from referee.listing.judging import Listed, judged
+from referee.listing.judging import judged
 from referee.listing.reading import Facts
-from referee.listing.submissions import ListSettings, Problem, Submission, Withdrawn, day_of
+from referee.listing.submissions import ListSettings, Problem, Withdrawn
 from referee.listing.systems import systems_of
 from referee.listing.trends import trend_rows
-from tests.unit.referee.listing.conftest import make_run
-
-SIGNED = ("ada@site.example", "")
-
-
-@pytest.fixture(scope="module")
-def facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
-    report = read_result(make_run(tmp_path_factory.mktemp("run"), "alpha", 300).root).report
-    official = report.model_copy(update={"verdict": "official", "status": "PASSED", "violations": ()})
-    return Facts(made_by="", report=official, signed=True)
-
-
-def submission(place: str) -> Submission:
-    edition = place.partition("/")[0]
-    return Submission(place, edition if day_of(edition) else "next", place, Path(place))
+from tests.unit.referee.listing.conftest import SIGNED, listed, submission
 
 
 def test_an_official_run_that_is_signed_is_official(facts: Facts) -> None:
@@ -59,12 +44,6 @@ def test_what_is_not_signed_or_contradicts_itself_is_not_official(
 def test_a_plan_that_differs_makes_an_official_run_invalid(facts: Facts) -> None:
     found = judged(submission("a"), facts.model_copy(update={"contradictions": ("trial 3",)}), SIGNED)
     assert found.result.status == "invalid"
-
-
-def listed(facts: Facts, place: str, score: float, status: str = "official", name: str = "alpha") -> Listed:
-    own = judged(submission(place), facts, SIGNED)
-    report = own.result.report.model_copy(update={"name": name, "score_ops": score, "verdict": status})
-    return replace(own, result=replace(own.result, report=report, identity=place))
 
 
 def test_an_edition_has_the_latest_official_result_of_each_system_and_what_was_sent_for_it(facts: Facts) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -105,3 +107,70 @@ def test_a_workflow_can_be_read_and_asks_for_no_more_than_it_needs(name: str) ->
     assert workflow["permissions"] == needed
     # YAML 1.1 reads the key `on` as true. A fork's pull request must not run with secrets.
     assert "pull_request_target" not in workflow[True]
+
+
+# The workflows, step by step.
+
+EXPRESSIONS = {"vars.AIPERF": "aiperf-hpc @ git+https://code.example/aiperf@v1", "github.base_ref": "main"}
+PIP = '#!/bin/sh\necho "$@" >> "$RUNNER_TEMP/pip"\n'
+
+
+def run_workflow(name: str, checkout: Path, temporary: Path) -> tuple[int, str]:
+    """Run the steps of a workflow in a checkout, in their shells; `pip` only notes what it gets."""
+    temporary.mkdir()
+    (temporary / "bin").mkdir()
+    (temporary / "bin" / "pip").write_text(PIP)
+    (temporary / "bin" / "pip").chmod(0o755)
+    path = f"{temporary / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    runner = {"PATH": path, "RUNNER_TEMP": str(temporary), "GITHUB_STEP_SUMMARY": str(temporary / "summary")}
+    workflow = yaml.safe_load((checkout / ".github" / "workflows" / f"{name}.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    said = ""
+    for step in (step for step in job["steps"] if "run" in step):
+        own = {key: EXPRESSIONS[value[3:-2].strip()] for key, value in step.get("env", {}).items()}
+        words = ["bash", "--noprofile", "--norc", *(["-eo", "pipefail"] if "shell" in step else ["-e"]), "-c"]
+        done = subprocess.run([*words, step["run"]], cwd=checkout, env={**os.environ, **runner, **own},
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        said += done.stdout + done.stderr
+        if done.returncode:
+            return done.returncode, said
+    assert EXPRESSIONS["vars.AIPERF"] in (temporary / "pip").read_text()
+    return 0, said
+
+
+def checkout_of(repository: Path, branch: str, target: Path) -> Path:
+    """A clone of what is committed now, as the forge gives it to a workflow."""
+    git(repository, "add", "-A")
+    git(repository, "commit", "--allow-empty", "-m", "submission")
+    git(repository.parent, "clone", "-q", "-b", branch, str(repository), str(target))
+    return target
+
+
+def test_the_workflows_accept_and_publish_a_good_submission_and_refuse_a_forged_one(folder: Path) -> None:
+    repository = folder / "list"
+    archive = repository / "submissions" / "ada" / "new.tar.gz"
+    pack(RunPaths(folder / "run"), archive, folder / "ada")
+    describe(archive)
+    good = checkout_of(repository, "submission", folder / "good")
+    code, said = run_workflow("submission", good, folder / "temporary")
+    assert (code, "1 archives checked; 0 problems" in said) == (0, True), said
+    assert "0 problems" in (folder / "temporary" / "summary").read_text()
+
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "submission")
+    main = checkout_of(repository, "main", folder / "main")
+    code, said = run_workflow("publish", main, folder / "publishing")
+    assert code == 0, said
+    origins = [row["origin"] for row in json.loads((main / "site/editions/next/score.json").read_text())["rows"]]
+    assert origins == ["ada/new.tar.gz"]
+
+    forged = RunPaths(folder / "run")
+    (file,) = forged.history.glob("replica-0000-1.jsonl")
+    file.write_bytes(re.sub(rb'"correct":\d+', b'"correct":359', file.read_bytes(), count=1))
+    # A submission cannot change its own check.
+    git(repository, "checkout", "-q", "-b", "forgery")
+    pack(forged, repository / "submissions" / "ada" / "forged.tar.gz", folder / "ada")
+    describe(repository / "submissions" / "ada" / "forged.tar.gz")
+    (repository / "check_submissions.py").write_text("print('0 archives checked; 0 problems')\n")
+    code, said = run_workflow("submission", checkout_of(repository, "forgery", folder / "bad"), folder / "refusing")
+    assert (code, "forged.tar.gz: invalid: " in said) == (1, True), said

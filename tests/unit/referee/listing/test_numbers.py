@@ -1,0 +1,302 @@
+"""Every number of a list: recomputed from the archives, and the same on pages and in all files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from aiperf.cli.units import interval, number, si
+from aiperf.config.duration import format_duration
+from analysis.report.model import Report
+from analysis.results.compliance import check_result
+from analysis.verbs.ranking_page import MEASURES
+from referee.listing.editions import editions_of
+from referee.listing.judging import Listed
+from referee.listing.pages import Site
+from referee.listing.reading import Facts
+from referee.listing.submissions import ListSettings
+from referee.listing.systems import systems_of
+from tests.unit.referee.listing.conftest import listed
+
+Row = Mapping[str, Any]
+
+
+class Tables(HTMLParser):
+    """The cells of each row of all tables of a page, by the headings of their columns."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[dict[str, str]] = []
+        self._headings: list[str] = []
+        self._cells: list[str] = []
+        self._inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        """Begin a row or a cell."""
+        if tag == "tr":
+            self._cells = []
+        elif tag in ("th", "td"):
+            self._cells.append("")
+            self._inside = True
+
+    def handle_data(self, data: str) -> None:
+        """Add to the cell."""
+        if self._inside:
+            self._cells[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a cell, or a row: one of headings begins a table."""
+        if tag in ("th", "td"):
+            self._inside = False
+            self._is_heading = tag == "th"
+        elif tag == "tr" and self._is_heading:
+            self._headings = self._cells
+        elif tag == "tr":
+            cells = (re.sub(r"\s+", " ", cell).strip() for cell in self._cells)
+            self.rows.append(dict(zip(self._headings, cells, strict=True)))
+
+
+def data_of(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text()))
+
+
+# From the archives.
+
+
+def automl(report: Report, order: str) -> dict[str, float | None]:
+    """The numbers of a row by the report of a check."""
+    statistics = report.statistics
+    scored, per = report.score_ops is not None, 1
+    part = statistics and (statistics.regulated_score_ops if order == "regulated" else statistics.score_ops)
+    if order == "accelerator":
+        per = report.accelerators
+    known = part if scored and order != "energy" and per else None
+    return {
+        "replicas": report.present, "replicas_asked": report.replicas, "accelerators": report.accelerators,
+        "ranks": report.ranks, "score_ops": report.score_ops, "regulated_score_ops": report.regulated_score_ops,
+        "error": report.error, "operations_per_joule": report.energy.operations_per_joule, "nodes": 1, "runs": 1,
+        "ops_per_accelerator": report.score_ops / per if scored and order == "accelerator" and per else None,
+        "interval_low": known and known.low and known.low / per,
+        "interval_high": known and known.high and known.high / per,
+    }  # fmt: skip
+
+
+def science(report: Report, row: Row) -> dict[str, float | None]:
+    (part,) = (part for part in report.workloads if part.workload == row["workload"])
+    return {name: getattr(part, name) for name, value in row.items() if is_number(value)}
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def test_every_number_of_an_edition_is_that_of_a_check_of_its_archive(built: Path, made: Path) -> None:
+    files = sorted(built.glob("editions/*/*.json"))
+    assert len(files) == 2 * 5 + 4, "two editions with scientific workloads, one without"
+    for file in files:
+        for row in data_of(file)["rows"]:
+            report = check_result(made / row["origin"]).report
+            expected = science(report, row) if file.stem == "science" else automl(report, file.stem)
+            if row["status"] == "invalid":
+                expected |= dict.fromkeys(("score_ops", "regulated_score_ops", "interval_low", "interval_high"))
+            numbers = {name: value for name, value in row.items() if is_number(value) or name in expected}
+            assert numbers == expected, (file, row["origin"])
+
+
+def test_the_last_lines_on_the_pages_of_systems_are_those_of_a_check(built: Path, made: Path) -> None:
+    found = 0
+    for file in built.glob("systems/*.json"):
+        text = file.with_suffix(".html").read_text()
+        for archive in data_of(file)["archives"]:
+            line = check_result(made / archive["place"]).report.final_line
+            if archive["status"] == "invalid":
+                line = re.sub(r"(score|regulated)=\S+", r"\1=invalid", line).replace("UNOFFICIAL", "FAILED")
+                line = line.replace("SIMULATED", "FAILED")
+            assert f"<code>{line}</code>" in text
+            found += 1
+    assert found == 8
+
+
+# From one table to the others and the pages.
+
+
+@pytest.fixture(scope="module")
+def official(facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site with official results of three editions, some of them with accelerators and energy."""
+
+    def system(place: str, name: str, score: float, accelerators: int, efficiency: float | None) -> Listed:
+        own = listed(facts, place, score, name=name)
+        report = own.result.report
+        energy = report.energy.model_copy(update={"operations_per_joule": efficiency})
+        changes = {"accelerators": accelerators, "energy": energy, "regulated_score_ops": 1.7 * score, "error": 0.123}
+        return replace(own, result=replace(own.result, report=report.model_copy(update=changes)))
+
+    every = [
+        system("2025-11/a.tar.gz", "alpha", 1.25e15, 8, 3.1e10), system("2025-11/b.tar.gz", "beta", 2.5e15, 16, None),
+        system("2026-06/a.tar.gz", "alpha", 3.75e15, 24, 4.4e10), system("2026-06/c.tar.gz", "gamma", 0.5e15, 0, None),
+        system("2026-11/b.tar.gz", "beta", 2.25e15, 16, 1.9e10),
+        listed(facts, "2026-11/u.tar.gz", 9e15, "unofficial", "delta"),
+    ]  # fmt: skip
+    folder = tmp_path_factory.mktemp("official")
+    editions = editions_of(every, (), ())
+    for name, content in Site(ListSettings(), editions, systems_of(every, editions), every).files():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture(params=["built", "official"])
+def site(request: pytest.FixtureRequest) -> Path:
+    """Sites of archives, and of official results."""
+    return Path(request.getfixturevalue(request.param))
+
+
+def test_a_csv_has_the_rows_of_its_json_with_all_digits(site: Path) -> None:
+    files = [file for file in site.rglob("*.json") if file.with_suffix(".csv").is_file()]
+    assert len(files) > 10
+    for file in files:
+        with file.with_suffix(".csv").open(newline="") as stream:
+            table = list(csv.DictReader(stream))
+        rows = data_of(file)["rows"]
+        assert len(rows) == len(table)
+        for row, cells in zip(rows, table, strict=True):
+            assert row.keys() == cells.keys()
+            for name, value in row.items():
+                assert float(cells[name]) == value if is_number(value) else bool(cells[name]) == bool(value), name
+
+
+def shown(row: Row, measure: str | None = None) -> dict[str, str]:
+    """The cells with numbers of a row of a list, by their headings."""
+    if "workload" in row:
+        reached = row["time_to_quality_s"]
+        return {
+            "rank": f"{row['rank'] or '-'}", "reached": f"{row['reached']} of {row['instances']}",
+            "time to quality": "not reached" if reached is None else format_duration(reached),
+            "epochs": number(row["epochs_to_quality"], 1), "energy": si(row["energy_to_quality_j"], "J"),
+            "cost": number(row["cost_to_quality"], 4), "sustained": si(row["sustained_ops"], "OPS"),
+        }  # fmt: skip
+    cells = {heading: si(row[name], unit) for name, (heading, unit) in MEASURES.items()}
+    if measure is not None and row["interval_low"] is not None:
+        heading, unit = MEASURES[measure]
+        cells[heading] += f" 95 %: {interval(row['interval_low'], row['interval_high'], unit)}"
+    devices = f"{row['accelerators']} x {row['accelerator'] or 'unknown'}" if row["accelerators"] else "-"
+    return {
+        **cells, "rank": f"{row['rank'] or '-'}", "nodes": f"{row['nodes']}", "accelerators": devices,
+        "error": number(row["error"]), "runs": f"{row['runs']}", "replicas": f"{row['replicas']}",
+    }  # fmt: skip
+
+
+WORDS = {
+    "system",
+    "processor",
+    "rules not met",
+    "status",
+    "edition",
+    "workload",
+    "signer",
+    "suite",
+    "editions",
+    "first",
+}
+"""Columns without numbers of a result: what stands in them is compared elsewhere."""
+
+
+def compare(cells: Mapping[str, str], expected: Mapping[str, str], page: Path) -> None:
+    """Compare all cells of a row but those of words."""
+    numbers = {heading: text for heading, text in cells.items() if heading not in WORDS}
+    assert numbers == {heading: expected[heading] for heading in numbers}, page
+
+
+ORDERS = {"score": "score_ops", "regulated": "regulated_score_ops", "accelerator": "ops_per_accelerator",
+          "energy": "operations_per_joule", "science": None}  # fmt: skip
+
+
+def test_the_pages_of_an_edition_show_the_numbers_of_its_tables(site: Path) -> None:
+    pages = sorted(site.glob("editions/*/*.html"))
+    assert len(pages) >= 12
+    for page in pages:
+        rows = data_of(page.with_suffix(".json"))["rows"]
+        tables = Tables(page.read_text()).rows
+        assert len(tables) == len(rows)
+        for cells, row in zip(tables, rows, strict=True):
+            assert row["origin"] in cells["system"]
+            if "workload" not in row:
+                assert f"{row['replicas']} replica, {row['ranks']} rank;" in cells["system"]
+            compare(cells, shown(row, ORDERS[page.stem]), page)
+        if page.stem != "science":
+            counts = {status: sum(row["status"] == status for row in rows) for status in
+                      ("official", "unofficial", "invalid", "simulated")}  # fmt: skip
+            headings = dict(re.findall(r'<h2 id="(\w+)">\w+: (\d+)</h2>', page.read_text()))
+            assert {status: f"{count}" for status, count in counts.items() if count or status == "official"} == headings
+
+
+def rows_of_editions(site: Path, name: str = "score") -> Iterator[tuple[str, Row]]:
+    for file in sorted(site.glob(f"editions/*/{name}.json")):
+        for row in data_of(file)["rows"]:
+            yield file.parent.name, row
+
+
+def test_the_pages_of_systems_show_the_numbers_of_their_editions(site: Path) -> None:
+    every = [*rows_of_editions(site), *rows_of_editions(site, "science")]
+    rows = {row["id"]: row for row in data_of(site / "systems.json")["rows"]}
+    shown_rows = Tables((site / "systems.html").read_text()).rows
+    assert rows.keys() == {row["system_id"] for _, row in every}
+    for cells, (name, row) in zip(shown_rows, rows.items(), strict=True):
+        data = data_of(site / f"systems/{name}.json")
+        own = [{"edition": edition, **each} for edition, each in every if each["system_id"] == name]
+        assert sorted(data["rows"], key=repr) == sorted(own, key=repr)
+        ranks = [each["rank"] for each in own if each["rank"] is not None]
+        assert (row["best_rank"], row["results"]) == (min(ranks, default=None), len(data["archives"]))
+        compare(cells, {"best rank": f"{row['best_rank'] or '-'}", "results": f"{row['results']}"}, site)
+        page = site / f"systems/{name}.html"
+        history = [each for each in Tables(page.read_text()).rows if "edition" in each]
+        for line, each in zip(history, data["rows"], strict=True):
+            assert line["edition"] == each["edition"]
+            compare(line, shown(each), page)
+
+
+def test_the_trends_are_those_of_the_rows_of_the_editions(site: Path) -> None:
+    rows = data_of(site / "trends.json")["rows"]
+    tables = Tables((site / "trends.html").read_text()).rows
+    assert [row["edition"] for row in rows] == sorted(file.name for file in (site / "editions").iterdir())
+    for cells, row in zip(tables, reversed(rows), strict=True):
+        own = [each for edition, each in rows_of_editions(site) if edition == row["edition"]]
+        official = [each for each in own if each["status"] == "official"]
+        scores = [each["score_ops"] for each in official]
+        besides = data_of(site / f"editions/{row['edition']}/score.json")
+        expected = {
+            "first_score_ops": max(scores, default=None), "last_score_ops": min(scores, default=None),
+            "median_score_ops": median(scores) if scores else None, "sum_score_ops": sum(scores) if scores else None,
+            **{f"best_{name}": max((each[name] for each in official if each[name] is not None), default=None)
+               for name in list(MEASURES)[1:]},
+            **{status: sum(each["status"] == status for each in own) for status in
+               ("official", "unofficial", "invalid", "simulated")},
+            "workloads": sum(edition == row["edition"] for edition, _ in rows_of_editions(site, "science")),
+            "not_read": len(besides["not_read"]), "withdrawn": len(besides["withdrawn"]),
+        }  # fmt: skip
+        assert {name: value for name, value in row.items() if name not in ("edition", "title", "first")} == expected
+        ops = {heading: si(row[name], "OPS") for heading, name in (
+            ("first score", "first_score_ops"), ("median", "median_score_ops"), ("last", "last_score_ops"),
+            ("sum", "sum_score_ops"), ("best regulated score", "best_regulated_score_ops"),
+            ("best per accelerator", "best_ops_per_accelerator"))}  # fmt: skip
+        compare(cells, {
+            **ops, "best energy efficiency": si(row["best_operations_per_joule"], "OP/J"),
+            "official": f"{row['official']}", "others": f"{row['unofficial'] + row['invalid'] + row['simulated']}",
+        }, site / "trends.html")  # fmt: skip
+
+
+def test_the_scores_of_the_feed_are_those_of_the_rows(site: Path) -> None:
+    titles = re.findall(r"<title>(.*?)</title>", (site / "feed.xml").read_text())
+    for _, row in rows_of_editions(site):
+        score = f"{si(row['score_ops'], 'OPS')}, " if row["score_ops"] is not None else ""
+        assert any(title.endswith(f": {score}{row['status']}") for title in titles), row
