@@ -75,19 +75,19 @@ def data_of(file: Path) -> dict[str, Any]:
 
 def automl(report: Report, order: str) -> dict[str, float | None]:
     """The numbers of a row by the report of a check."""
-    statistics = report.statistics
-    scored, per = report.score_ops is not None, 1
-    part = statistics and (statistics.regulated_score_ops if order == "regulated" else statistics.score_ops)
-    if order == "accelerator":
-        per = report.accelerators
-    known = part if scored and order != "energy" and per else None
+    score, statistics = report.score_ops, report.statistics
+    per = report.accelerators if order == "accelerator" else 1
+    low = high = None
+    if score is not None and statistics is not None and order != "energy" and per:
+        part = statistics.regulated_score_ops if order == "regulated" else statistics.score_ops
+        if part is not None and part.low is not None and part.high is not None:
+            low, high = part.low / per, part.high / per
     return {
         "replicas": report.present, "replicas_asked": report.replicas, "accelerators": report.accelerators,
-        "ranks": report.ranks, "score_ops": report.score_ops, "regulated_score_ops": report.regulated_score_ops,
+        "ranks": report.ranks, "score_ops": score, "regulated_score_ops": report.regulated_score_ops,
         "error": report.error, "operations_per_joule": report.energy.operations_per_joule, "nodes": 1, "runs": 1,
-        "ops_per_accelerator": report.score_ops / per if scored and order == "accelerator" and per else None,
-        "interval_low": known and known.low and known.low / per,
-        "interval_high": known and known.high and known.high / per,
+        "ops_per_accelerator": score / report.accelerators if score is not None and report.accelerators else None,
+        "interval_low": low, "interval_high": high,
     }  # fmt: skip
 
 
