@@ -115,3 +115,21 @@ def test_results_follow_without_a_sign_in_between(run: Path) -> None:
 def test_no_moment_of_a_verb_has_a_traceback(verb: str, run: Path) -> None:
     """From the first import to the last line; `tests.faults.interruptions` has more of both."""
     assert interrupted(verb, run.parent, moments=4) == []
+
+
+def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal\n"
+        "from importlib.machinery import PathFinder\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "find = PathFinder.find_spec\n"
+        "def interrupt(name, *more):\n"
+        "    if name == 'aiperf.cli.command':\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return find(name, *more)\n"
+        "PathFinder.find_spec = interrupt\n"
+    )
+    command = [Path(sys.executable).parent / "aiperf", "config", "show"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
