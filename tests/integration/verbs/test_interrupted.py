@@ -129,7 +129,7 @@ def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path: Path) ->
         "    return find(name, *more)\n"
         "PathFinder.find_spec = interrupt\n"
     )
-    command = [Path(sys.executable).parent / "aiperf", "config", "show"]
+    command = [f"{Path(sys.executable).parent}/aiperf", "config", "show"]
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
