@@ -11,12 +11,19 @@ from math import inf
 
 import pandas as pd
 
+from aiperf.config.duration import format_duration
 from analysis.results.copies import once
 from analysis.results.ranking import STATUSES, system_name
 from analysis.results.source import RunResult
 
 Benchmark = tuple[str, str, str]
 """Workload, framework and size."""
+
+MEASURES = ("time_to_quality_s", "epochs_to_quality", "energy_to_quality_j", "cost_to_quality", "sustained_ops")
+"""Measures of a workload, which a run has only with a verdict that is not invalid."""
+
+UNSCORED = ("invalid", "running")
+"""Statuses of runs without measures, as without a score in the other suite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,13 @@ class WorkloadRow:
     status: str
     origin: str
     reasons: str
+
+    @property
+    def time_text(self) -> str:
+        """The time to quality in words; an invalid run has none, whatever it claims."""
+        if self.time_to_quality_s is not None:
+            return format_duration(self.time_to_quality_s)
+        return "-" if self.status in UNSCORED else "not reached"
 
     @property
     def benchmark(self) -> Benchmark:
@@ -64,6 +78,8 @@ def _rows(result: RunResult) -> Iterable[WorkloadRow]:
     report = result.report
     for part in report.workloads:
         own = {name: getattr(part, name) for name in WorkloadRow.__dataclass_fields__ if hasattr(part, name)}
+        if result.status in UNSCORED:
+            own |= dict.fromkeys(MEASURES)
         yield WorkloadRow(
             rank=None, system=system_name(result), status=result.status, origin=str(result.origin),
             reasons=", ".join(violation.rule for violation in report.violations), **own,

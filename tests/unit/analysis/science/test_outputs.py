@@ -211,6 +211,13 @@ def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) ->
     assert [(row.workload, row.system, row.rank) for row in official][2:] == [
         ("resnet-hep", "two", 1), ("resnet-hep", "one", 2),
     ]  # fmt: skip
+    forged = replace(results[0], contradictions=("plan 1 differs",))
+    rows = rank_workloads([forged, results[1]])
+    assert [(row.system, row.status, row.time_to_quality_s, row.time_text) for row in rows] == [
+        ("two", "unofficial", None, "not reached"), ("one", "invalid", None, "-"),
+        ("two", "unofficial", 8.0, "8 s"), ("one", "invalid", None, "-"),
+    ]  # fmt: skip
+    assert [(row.sustained_ops, row.energy_to_quality_j) for row in rows if row.system == "one"] == [(None, None)] * 2
     found = json.loads(aiperf("rank", run.paths.root, other.paths.root, "--format", "json").stdout)
     assert found["rows"] == []
     assert [row["time_to_quality_s"] for row in found["workloads"]][2:] == [8.0, pytest.approx(24.685)]
