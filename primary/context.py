@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from math import inf
@@ -111,9 +112,13 @@ class SystemFile:
         self._unchecked = False
         """True if a node came after the last check."""
         self._next_s = -inf
+        self._closed = False
+        self._writing = threading.Lock()
 
     def add(self, replica: int, facts: NodeFacts) -> None:
-        """Note the description of a replica's node, to be written later."""
+        """Note the description of a replica's node, to be written later; no-op once closed."""
+        if self._closed:
+            return
         self._nodes[str(replica)] = dict(facts)
         self._changed = self._unchecked = True
 
@@ -141,12 +146,12 @@ class SystemFile:
         whether the run can continue.
         """
         began_s = clock.monotonic_s()
-        if not self._changed or began_s < self._next_s:
+        if not self._changed or self._closed or began_s < self._next_s:
             return
         self._changed = False
         try:
             # A copy: the event loop may add nodes while the thread writes.
-            await asyncio.to_thread(self._write, dict(self._nodes))
+            await asyncio.to_thread(self._write_until_closed, dict(self._nodes))
         except OSError as error:
             self._changed = True
             log.warning("%s cannot be written: %s", self._path, error)
@@ -162,6 +167,19 @@ class SystemFile:
                 log.warning("%s cannot be written: %s", self._path, error)
             else:
                 self._changed = False
+
+    def close(self) -> None:
+        """Write what is known, in any thread; nothing is written afterwards. Raises OSError."""
+        with self._writing:
+            self._closed = True
+            if self._nodes:
+                self._write(self._nodes)
+            self._changed = False
+
+    def _write_until_closed(self, nodes: dict[str, NodeFacts]) -> None:
+        with self._writing:  # a slow write must not replace what `close` has written
+            if not self._closed:
+                self._write(nodes)
 
     def _write(self, nodes: dict[str, NodeFacts]) -> None:
         data = sealed(nodes, indent=2) + b"\n"

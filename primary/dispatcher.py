@@ -15,54 +15,15 @@ from aiperf.clock import wait_awake
 from aiperf.errors import AiperfError, RunHeldError
 from aiperf.files import remove_temporaries
 from aiperf.records.bodies import PrimaryPaused, RunEnded, RunReleased
-from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
+from aiperf.run_directory.recorded_files import Beginning, beginnings
+from primary.background.heads import HeadLines
 from primary.background.keeper import ClaimKeeper
 from primary.context import Milestones, RunContext, SystemFile
 from primary.display.state import RunView
 from primary.managers.contract import EndReason
 from primary.nodes.placement import PlacementCheck
 from primary.replica_server import KILL_GRACE_S, ReplicaServer
-
-# Heads of the primary's file, announced while the run is in progress.
-#
-# The head is the hash of the last record. Records are chained, and those of the primary carry
-# hashes of the replicas' records, so that one head stands for everything that was heard of until
-# then. A head that others have signed, or stamped with a time, proves that the run was this far.
-
-EXPLANATION = (
-    "the lines that begin with 'head' can be signed or time-stamped by others: they prove that the run was this far"
-)
-
-
-class HeadLines:
-    """Announces the head at the release, every 0.1 hour after it, and at the end."""
-
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
-        self._next = 0
-        """The first moment of the grid that was not announced yet."""
-
-    def look(self, elapsed_s: float) -> None:
-        """Announce the head if another 0.1 hour has passed since the release."""
-        passed = int(elapsed_s * 1000) // GRID_MS
-        if passed >= self._next:
-            if self._next == 0:
-                self._context.announce(EXPLANATION)
-            self._next = passed + 1
-            self._announce(f"{passed * GRID_MS / 3_600_000:.1f} h")
-
-    def last(self) -> None:
-        """Announce the head after the last record."""
-        self._announce("end")
-
-    def _announce(self, moment: str) -> None:
-        head = self._context.writer.head
-        if head is not None:
-            self._context.announce(f"head {moment}: {self._context.writer.name} record {head[0]} sha256 {head[1]}")
-
-
-# The run itself.
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +47,7 @@ class _Upkeep:
         self._claim = claim
         self._view = view
         self._system = system
-        self._heads = HeadLines(context)
+        self._heads = HeadLines(context.writer, context.announce, context.config.run.heads)
         self._placement = PlacementCheck(context.config, context.launcher.per_node)
         self.release_ms = 0
         """UTC of the release; 0 before it."""
@@ -195,7 +156,7 @@ class Dispatcher:
             if self._error is not None:
                 raise self._error
             if await self.claim.certain():  # else the end is another primary's to record
-                self._record_end(reason)
+                await self._record_end(reason)
         finally:
             self._milestones.stopping.set()
             try:
@@ -315,7 +276,7 @@ class Dispatcher:
             for end in ends:
                 end.cancel()
 
-    def _record_end(self, reason: EndReason) -> None:
+    async def _record_end(self, reason: EndReason) -> None:
         now_ms = self._context.clock.utc_ms()
         # The planned moment, not the one at which the loop woke: a late wake-up must not make the
         # measured time longer.
@@ -327,8 +288,18 @@ class Dispatcher:
         # The last record may meet a full disk: the space that was kept for it is given back first.
         if self._context.reserve is not None:
             self._context.reserve.release()
-        self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail))
+        files = await self._recorded_files()
+        self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail, files=files))
         self._context.announce(f"run ended: {reason}{f' ({detail})' if detail else ''}")
+
+    async def _recorded_files(self) -> tuple[Beginning, ...]:
+        """Nodes and samples as they are now; the nodes do not change any more."""
+        try:
+            await asyncio.to_thread(self._system.close)
+            return await asyncio.to_thread(beginnings, self._context.paths)
+        except OSError as error:
+            log.warning("the record of the end does not name nodes and samples: %s", error)
+            return ()
 
     async def _stop_all(self, replicas: list[asyncio.Task[None]]) -> None:
         """Stop all replicas, within `stop_grace` or until a second interruption; kill the rest."""

@@ -18,9 +18,11 @@ from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.nodes import read_system
 from analysis.results.compliance import Compliance, check_result
+from analysis.results.heads import read_arrivals
 from analysis.results.signatures import SignatureResult, verify_signature
 from analysis.results.source import opened_run
 from analysis.results.verify import notes_of
+from analysis.verbs.results import add_heads
 
 if TYPE_CHECKING:
     from referee.replay import ReplayResult
@@ -45,6 +47,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--signers", type=Path, metavar="FILE",
         help="verify the signature of an archive with this file of allowed signers, as ssh-keygen takes it",
     )  # fmt: skip
+    add_heads(parser)
     add_format(parser)
 
 
@@ -54,8 +57,9 @@ def plans_to_replay(text: str) -> int | None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    heads = read_arrivals(arguments.heads) if arguments.heads else None
     with opened_run(arguments.result) as folder:
-        compliance = check_result(folder)
+        compliance = check_result(folder, heads)
         replayed = _replay(folder, arguments.replay) if compliance.recomputed else None
         signature = verify_signature(folder, arguments.signers, compliance.report) if arguments.signers else None
         software = list(_other_versions(folder)) if replayed is not None and replayed.checked else []
@@ -133,6 +137,8 @@ def _document(compliance: Compliance, replayed: ReplayResult | None, good: bool)
         "damages": [asdict(damage) for damage in compliance.damages],
         "replayed": {"checked": replayed.checked, "equal": replayed.equal} if replayed else {"checked": 0, "equal": 0},
         "official": compliance.official and good,
+        "dated": compliance.dating.dated,
+        "dating": compliance.dating.reason,
     }
 
 
@@ -165,7 +171,7 @@ def _last_lines(compliance: Compliance, good: bool) -> list[str]:
         line = compliance.report.model_copy(
             update={"verdict": "invalid", "status": "FAILED", "score_ops": None, "regulated_score_ops": None}
         ).final_line
-    return [f"verdict: {verdict}", line]
+    return [f"verdict: {verdict}", f"times: {compliance.dating.words}", line]
 
 
 def _shown(prefix: str, found: list[str]) -> list[str]:

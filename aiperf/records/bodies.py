@@ -74,6 +74,10 @@ class RunEnded(Body, tag="run_ended", frozen=True, kw_only=True):
     reason: Literal["deadline", "interrupted", "no_replicas", "completed"]
     end_ms: Moment
     detail: str = ""
+    files: tuple[tuple[Name, Bytes, Name], ...] = ()
+    """Files that describe nodes and their samples: name, number of first bytes, and their SHA-256
+    (`aiperf.run_directory.recorded_files`).
+    """
 
 
 class JobIssued(Body, tag="job_issued", frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ import numpy as np
 from aiperf.cli.units import si
 from aiperf.records.columns import blocks_of
 from aiperf.rules.table import PRECISION_BITS
+from aiperf.run_directory.recorded_files import changed_files
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
 from analysis.report import sampling
@@ -111,7 +112,7 @@ def findings_of(evidence: Evidence) -> tuple[Finding, ...]:
         return ()
     return (
         *_devices(evidence), *_operations(evidence), *_totals(evidence), *_pace(evidence),
-        *_telemetry(evidence), *_loads(evidence),
+        *_telemetry(evidence), *_loads(evidence), *_recorded(evidence),
     )  # fmt: skip
 
 
@@ -246,6 +247,13 @@ def _telemetry(evidence: Evidence) -> Iterator[Finding]:
         if share < COVERED:
             where, limit = f"replica {replica} on node {facts.host}", f"at least {COVERED:.0%}"
             yield Finding("telemetry", where, f"samples cover {100 * share:.1f} % of its working time", limit)
+
+
+def _recorded(evidence: Evidence) -> Iterator[Finding]:
+    """Nodes and samples that are not those that the primary named at the end."""
+    end = evidence.data.ledger.run_ended
+    for name, problem in changed_files(evidence.data.paths, end.body.files if end is not None else ()):
+        yield Finding("files", name, problem, "as the record of the end names it")
 
 
 def _loads(evidence: Evidence) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
@@ -10,6 +11,7 @@ from aiperf.errors import RunDirectoryError
 from aiperf.records.damage import Damage
 from aiperf.run_directory.paths import RunPaths
 from analysis.report.model import Report
+from analysis.results.heads import NOT_ASKED, Arrival, Dating
 from analysis.results.source import RunResult, opened_run, read_report_file, read_result
 
 SAME = (
@@ -47,6 +49,8 @@ class Compliance:
     differences: tuple[str, ...]
     damages: tuple[Damage, ...] = ()
     """Damages of the run's records; none are known of a bare report."""
+    dating: Dating = NOT_ASKED
+    """Judgement of the run's times by the heads that a referee received."""
 
     @property
     def valid(self) -> bool:
@@ -59,19 +63,22 @@ class Compliance:
         return self.recomputed and self.report.verdict == "official" and not (self.damages or self.differences)
 
 
-def check_result(path: Path) -> Compliance:
-    """Check a run directory, package or report. Raises RunDirectoryError if it is none of these."""
+def check_result(path: Path, heads: Sequence[Arrival] | None = None) -> Compliance:
+    """Check a run directory, package or report. Raises RunDirectoryError if it is none of these.
+
+    With `heads`, as they arrived at a referee, its times are judged.
+    """
     if path.is_file():
         with opened_run(path) as folder:
             if folder == path:
                 return Compliance(read_result(path).report, recomputed=False, differences=())
-            return _check(read_result(folder), folder)
-    return _check(read_result(path), path)
+            return _check(read_result(folder, heads=heads), folder)
+    return _check(read_result(path, heads=heads), path)
 
 
 def _check(result: RunResult, folder: Path) -> Compliance:
     found = differences_to_stored(folder, result.report)
-    return Compliance(result.report, recomputed=True, differences=tuple(found), damages=result.damages)
+    return Compliance(result.report, True, tuple(found), result.damages, result.dating)
 
 
 def differences_to_stored(folder: Path, fresh: Report) -> list[str]:

@@ -97,6 +97,8 @@ class Row:
     """Replicas that the configuration asks for; `replicas` took part."""
     signer: str | None = None
     """Signer of all runs of the system, by the file of allowed signers."""
+    dated: bool = False
+    """True if heads that a referee received date its times (`analysis.results.heads`)."""
     contested: str = ""
     """Other results that have parts of this one, separated by commas."""
 
@@ -264,6 +266,7 @@ def _row(result: RunResult, order: Order) -> Row:
         started=report.dated,
         run=_folder(result.origin).name,
         signer=result.signer,
+        dated=result.dating.dated,
     )
 
 

@@ -31,6 +31,7 @@ from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.state import read_now
 from analysis.results.archive import is_archive, open_archive
+from analysis.results.heads import NOT_ASKED, Arrival, Dating, dating_of
 from analysis.results.signatures import verify_signature
 
 _NUMBERS = np.dtype("<u8")
@@ -97,6 +98,8 @@ class RunResult:
     """`evidence_from` the hashes of its epochs' steps, which no two trainings have in common."""
     signer: str | None = None
     """Signer of the result; None: it is not signed by anybody who is known."""
+    dating: Dating = NOT_ASKED
+    """Judgement of its times by the heads that a referee received."""
 
     @property
     def status(self) -> str:
@@ -117,11 +120,13 @@ Repeat = Callable[[RunPaths], Sequence[str]]
 """Function that repeats parts of a run, and gives the contradictions to its records in words."""
 
 
-def read_result(path: Path, repeat: Repeat | None = None, signers: Path | None = None) -> RunResult:
+def read_result(
+    path: Path, repeat: Repeat | None = None, signers: Path | None = None, heads: Sequence[Arrival] | None = None
+) -> RunResult:
     """Read the result at a path. Raises RunDirectoryError if there is none, with the reason.
 
     With `repeat`, parts of a run that its records call official are done again. With `signers`, a
-    file of allowed signers, a signature is verified.
+    file of allowed signers, a signature is verified. With `heads`, its times are judged.
     """
     if path.is_file() and not is_archive(path):
         return RunResult(path, read_report_file(path), recomputed=False)
@@ -133,6 +138,7 @@ def read_result(path: Path, repeat: Repeat | None = None, signers: Path | None =
         return RunResult(
             path, report, True, data.damages, run_identity(data), found, final_head(paths), evidence_of(data),
             verify_signature(folder, signers, report).valid_signer if signers is not None else None,
+            dating_of(data, heads) if heads is not None else NOT_ASKED,
         )  # fmt: skip
 
 
@@ -191,10 +197,12 @@ def read_report_file(path: Path) -> Report:
         raise RunDirectoryError(f"{path} is not a report of this version: {reason_of(error)}") from None
 
 
-def try_result(path: Path, repeat: Repeat | None = None, signers: Path | None = None) -> RunResult | str:
+def try_result(
+    path: Path, repeat: Repeat | None = None, signers: Path | None = None, heads: Sequence[Arrival] | None = None
+) -> RunResult | str:
     """The result at a path, or why there is none: one bad path must not hide the others."""
     try:
-        return read_result(path, repeat, signers)
+        return read_result(path, repeat, signers, heads)
     except AiperfError as error:
         return cut(" ".join(error.lines))
     except Exception as error:  # whatever is in it, it costs its own line only

@@ -18,6 +18,7 @@ from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
 from analysis.output.frames import csv_text
 from analysis.results.comparison import Measure, ReportComparison, compare
+from analysis.results.heads import read_arrivals
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
 from analysis.results.science import WorkloadRow, rank_workloads, workload_frame
 from analysis.results.signatures import check_signers
@@ -62,14 +63,15 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "per accelerator": lambda row: si(row.ops_per_accelerator, "OPS"),
     "energy": lambda row: si(row.operations_per_joule, "OP/J"),
     "date": lambda row: date_of(row.started),
+    "dated": lambda row: "yes" if row.dated else "no",
     "runs": lambda row: str(row.runs),
     "signer": lambda row: row.signer or "-",
     "rules not met": lambda row: row.reasons or "-",
 }
 """The table of a ranking; columns without any value are left out."""
 
-DROPPED = ("processor", "run", "runs", "signer", "nodes", "per accelerator", "energy", "95 % interval", "rules not met",
-           "accelerator", "date", "replicas", "error", "regulated")  # fmt: skip
+DROPPED = ("processor", "run", "runs", "dated", "signer", "nodes", "per accelerator", "energy", "95 % interval",
+           "rules not met", "accelerator", "date", "replicas", "error", "regulated")  # fmt: skip
 """Columns that a narrow terminal leaves out, in this order: rank, system and score stay."""
 
 LEFT = frozenset({"system", "run", "signer", "processor", "accelerator", "rules not met"})
@@ -100,14 +102,24 @@ def configure_rank(parser: argparse.ArgumentParser) -> None:
         help="verify signatures of archives with this file of allowed signers: runs of one system that one of them "
              "has signed are one row",
     )  # fmt: skip
+    add_heads(parser)
     add_format(parser, ("table", "json", "csv"))
+
+
+def add_heads(parser: argparse.ArgumentParser) -> None:
+    """Add --heads."""
+    parser.add_argument(
+        "--heads", type=Path, metavar="FILE",
+        help="heads as they arrived at the referee, each line with its time: do they date the run?",
+    )  # fmt: skip
 
 
 def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     """Rank the results and print the ranking; `repeat` does parts of official runs again."""
     if arguments.signers is not None:
         check_signers(arguments.signers)
-    found = [try_result(path, repeat, arguments.signers) for path in arguments.results]
+    heads = read_arrivals(arguments.heads) if arguments.heads is not None else None
+    found = [try_result(path, repeat, arguments.signers, heads) for path in arguments.results]
     found = [item if isinstance(item, str) else _rankable(item, arguments.by) for item in found]
     problems = [item for item in found if isinstance(item, str)]
     results = [item for item in found if isinstance(item, RunResult)]

@@ -94,6 +94,16 @@ def renamed(name: str, **facts: Any) -> Forge:
     return forge
 
 
+def named(forge: Forge) -> Forge:
+    """A forgery of descriptions, which the record of the end then names."""
+
+    def forge_and_name(paths: RunPaths) -> None:
+        forge(paths)
+        rewrite(paths, same)
+
+    return forge_and_name
+
+
 def halved(paths: RunPaths) -> None:
     """Samples of the first half of the run alone."""
     for file in paths.telemetry_files():
@@ -108,16 +118,19 @@ FILES = [
             (f"missing {SECOND}",)),
     Forgery(5, "a primary's file removed", removed("history/primary-1.jsonl"), ("rule arrangement",)),
     Forgery(5, "architectures removed", removed("models/81873c26144c69db/*"), ("architecture architecture",)),
-    Forgery(9, "fewer accelerators in system.json", lambda paths: describe(paths, accelerators=1),
+    Forgery(9, "fewer accelerators in system.json", named(lambda paths: describe(paths, accelerators=1)),
             ("rule plausible",)),
     Forgery(9, "fewer accelerators in every file", one_device, (f"evidence {FIRST}", f"evidence {SECOND}")),
-    Forgery(9, "no samples and no nodes", removed("telemetry/*", "system.json"), ("rule plausible",)),
-    Forgery(9, "no samples", removed("telemetry/*"), ("rule plausible",)),
-    Forgery(9, "samples of half of the run", halved, ("rule plausible",)),
-    Forgery(9, "an unknown device in system.json", lambda paths: describe(paths, accelerator="Own 1"),
+    Forgery(9, "no samples and no nodes", named(removed("telemetry/*", "system.json")), ("rule plausible",)),
+    Forgery(9, "no samples", named(removed("telemetry/*")), ("rule plausible",)),
+    Forgery(9, "samples of half of the run", named(halved), ("rule plausible",)),
+    Forgery(9, "an unknown device in system.json", named(lambda paths: describe(paths, accelerator="Own 1")),
             ("rule plausible",)),
+    Forgery(9, "another description after the end", lambda paths: describe(paths, cpu_model="Own 1"),
+            ("rule plausible",)),
+    Forgery(9, "other samples after the end", lambda paths: sampled(paths, power_w=500.0), ("rule plausible",)),
     Forgery(9, "a slower device", renamed("Tesla T4"), ("rule plausible",)),
-    Forgery(9, "idle devices", lambda paths: sampled(paths, power_w=5.0), ("rule plausible",)),
+    Forgery(9, "idle devices", named(lambda paths: sampled(paths, power_w=5.0)), ("rule plausible",)),
     Forgery(12, "another data set for one trial", strongly(of(TrialStarted, OF_SECOND, fingerprint="ab" * 32)),
             ("rule data",)),
     Forgery(12, "no fingerprint", strongly(of(TrialStarted, OF_SECOND, fingerprint=None)), ("rule data",)),

@@ -131,11 +131,11 @@ def test_a_clock_that_was_set_back_before_a_resumption_is_found(back_s: int, tmp
 def slow_clock(paths: RunPaths) -> None:
     """A run of two hours as one of an hour, by a clock at half speed."""
     configure(paths, run__duration=3600.0)
-    rewrite(paths, lambda record: _as_an_hour(pressed(record)))
     for file in paths.telemetry_files():
         head, *lines = file.read_text().splitlines()
         kept = lines[: len(lines) // 2 + 1]
         file.write_text("\n".join([head, *kept]) + "\n")
+    rewrite(paths, lambda record: _as_an_hour(pressed(record)))
 
 
 def _as_an_hour(record: Record) -> Record:

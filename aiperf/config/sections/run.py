@@ -13,6 +13,11 @@ from aiperf.config.texts import Interface, Line, PathText, RunName
 Availability = Literal["on-premise", "cloud", "preview", "research"]
 
 
+def is_url(target: str) -> bool:
+    """True if a place is a URL, and not a file."""
+    return target.startswith(("https://", "http://"))
+
+
 class RunSection(Section):
     """The run as a whole."""
 
@@ -41,6 +46,10 @@ class RunSection(Section):
     """Nodes that get no replica, as a host list such as `gpu[03,07],login`: those that
     `aiperf screen` has named ([howto/screen.md](howto/screen.md)). Not for `local` and `ray`.
     """
+    heads: PathText | None = None
+    """Referee's file or URL (`https://...`) that is given each head of the run as it comes
+    ([trust.md](trust.md#heads)). A URL gets it by POST, and is a part of the published records.
+    """
     manager: Literal["native", "nni"] = "native"
     """Manager of the jobs: a replica gets its next one at once (`native`), or from NNI
     ([nni.md](nni.md)).
@@ -53,6 +62,13 @@ class RunSection(Section):
     """Time that a replica has to write and end when it is asked to stop."""
     min_free_disk_gib: float = Field(1.0, ge=0, le=2**30)
     """Least free space below the output directory, in GiB."""
+
+    @field_validator("heads")
+    @classmethod
+    def _known_scheme(cls, target: str | None) -> str | None:
+        if target is not None and "://" in target and not is_url(target):
+            raise ValueError("heads are given to a file, or to a URL that begins with https:// or http://")
+        return target
 
     @field_validator("dataset")
     @classmethod

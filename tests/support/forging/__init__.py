@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from aiperf.errors import AiperfError, RecordDamagedError
-from aiperf.records.bodies import EpochCompleted, EpochWitnessed, TrialClosed, TrialStarted
+from aiperf.records.bodies import EpochCompleted, EpochWitnessed, RunEnded, TrialClosed, TrialStarted
 from aiperf.records.chain import first_link, hash_of
 from aiperf.records.cursor import Cursor, parse_cursor
 from aiperf.records.digest.positions import PREFIX, primary_of
 from aiperf.records.digest.reader import DigestReader
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.recorded_files import beginnings
 
 Change = Callable[[Record], Record | Sequence[Record] | None]
 """The records in place of one; None: it is removed."""
@@ -115,6 +116,8 @@ class _Forger:
             number = self._moved.get((body.writer, body.sequence), len(self._records[body.writer]) - 1)
             digest = self._hash(body.writer, number)
             return None if digest is None else replace(record, body=replace(body, sequence=number, digest=digest))
+        if isinstance(body, RunEnded) and body.files:
+            return replace(record, body=replace(body, files=beginnings(self._paths)))
         given = (record.writer, record.sequence) in self._given
         if isinstance(body, TrialStarted) and body.cursor is not None and not given:
             return self._with_cursor(record, body, body.cursor)

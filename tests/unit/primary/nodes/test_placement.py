@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -90,3 +91,16 @@ def test_warnings_are_kept_with_the_nodes(tmp_path: Any) -> None:
     system.try_to_write()
     assert run.paths.system.read_text().count('"warning": ') == 1
     assert "; replica 0 can use only 0 of the 8 GPUs" in run.paths.system.read_text()
+
+
+def test_nodes_do_not_change_after_the_end(tmp_path: Any) -> None:
+    run = HandMadeRun(tmp_path)
+    system = SystemFile(run.paths.system)
+    system.add(0, dict(node("a")))
+    system.close()
+    closed = run.paths.system.read_bytes()
+    assert b'"a"' in closed
+    system.add(1, dict(node("b")))
+    asyncio.run(system.keep(run.clock))
+    system.try_to_write()
+    assert run.paths.system.read_bytes() == closed

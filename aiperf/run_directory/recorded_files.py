@@ -1,0 +1,53 @@
+"""Files that the last record of a run names with their hash: its nodes and their samples.
+
+They are no records, and other processes may still append samples. So a record names the first bytes
+of each file, up to the last whole line, and what comes behind them does not matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from aiperf.run_directory.paths import RunPaths
+
+Beginning = tuple[str, int, str]
+"""Name of a file in its run, number of its first bytes, and their SHA-256."""
+
+
+def beginnings(paths: RunPaths) -> tuple[Beginning, ...]:
+    """The beginnings of the files of a run that are there. Raises OSError."""
+    return tuple(_beginning(name, _whole_lines(file)) for name, file in _files(paths).items())
+
+
+def changed_files(paths: RunPaths, recorded: Iterable[Beginning]) -> Iterator[tuple[str, str]]:
+    """Recorded files that are not there, or begin in another way: name, and what is wrong."""
+    own = _files(paths)
+    for name, size, digest in recorded:
+        # By the names that are there: those of a record could lead out of the run directory.
+        if name not in own:
+            yield name, "it is missing"
+            continue
+        try:
+            found = _beginning(name, own[name].read_bytes()[:size])
+        except OSError as error:
+            yield name, f"it cannot be read: {error.strerror}"
+            continue
+        if found != (name, size, digest):
+            yield name, f"its first {size} bytes are others"
+
+
+def _files(paths: RunPaths) -> dict[str, Path]:
+    found = [*([paths.system] if paths.system.is_file() else []), *paths.telemetry_files()]
+    return {str(file.relative_to(paths.root)): file for file in found}
+
+
+def _whole_lines(file: Path) -> bytes:
+    # Over NFS the end of a file that another node appends to may be seen as zeros at first.
+    data = file.read_bytes().partition(b"\0")[0]
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _beginning(name: str, data: bytes) -> Beginning:
+    return name, len(data), hashlib.sha256(data).hexdigest()
