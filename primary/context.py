@@ -19,6 +19,7 @@ from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.primary_identity import PrimaryIdentity
+from aiperf.run_directory.recorded_files import Beginning, beginnings
 from aiperf.storage.reserve import Reserve
 from primary.digest import DigestKeeper
 from primary.display.state import Display, ReplicaView
@@ -185,6 +186,16 @@ class SystemFile:
         data = sealed(nodes, indent=2) + b"\n"
         with atomic_file(self._path) as stream:
             stream.write(data)
+
+
+async def recorded_files(paths: RunPaths, system: SystemFile) -> tuple[Beginning, ...]:
+    """Nodes and samples as they are at the end; the nodes do not change any more."""
+    try:
+        await asyncio.to_thread(system.close)
+        return await asyncio.to_thread(beginnings, paths)
+    except OSError as error:
+        log.warning("the record of the end does not name nodes and samples: %s", error)
+        return ()
 
 
 async def until_writable(context: RunContext, milestones: Milestones) -> None:

@@ -16,10 +16,9 @@ from aiperf.errors import AiperfError, RunHeldError
 from aiperf.files import remove_temporaries
 from aiperf.records.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
-from aiperf.run_directory.recorded_files import Beginning, beginnings
 from primary.background.heads import HeadLines
 from primary.background.keeper import ClaimKeeper
-from primary.context import Milestones, RunContext, SystemFile
+from primary.context import Milestones, RunContext, SystemFile, recorded_files
 from primary.display.state import RunView
 from primary.managers.contract import EndReason
 from primary.nodes.placement import PlacementCheck
@@ -288,18 +287,9 @@ class Dispatcher:
         # The last record may meet a full disk: the space that was kept for it is given back first.
         if self._context.reserve is not None:
             self._context.reserve.release()
-        files = await self._recorded_files()
+        files = await recorded_files(self._context.paths, self._system)
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail, files=files))
         self._context.announce(f"run ended: {reason}{f' ({detail})' if detail else ''}")
-
-    async def _recorded_files(self) -> tuple[Beginning, ...]:
-        """Nodes and samples as they are now; the nodes do not change any more."""
-        try:
-            await asyncio.to_thread(self._system.close)
-            return await asyncio.to_thread(beginnings, self._context.paths)
-        except OSError as error:
-            log.warning("the record of the end does not name nodes and samples: %s", error)
-            return ()
 
     async def _stop_all(self, replicas: list[asyncio.Task[None]]) -> None:
         """Stop all replicas, within `stop_grace` or until a second interruption; kill the rest."""

@@ -166,10 +166,12 @@ def _print(compliance: Compliance, replayed: ReplayResult | None, notes: list[st
 def _last_lines(compliance: Compliance, good: bool) -> list[str]:
     """The verdict, and the line of the result as this check leaves it."""
     verdict, line = _verdict(compliance, good), compliance.report.final_line
-    if verdict == "invalid" and compliance.report.verdict != "invalid":
-        # Signature, differences and damages are no part of the report.
+    if verdict in ("invalid", "unverified"):
+        # Signature, differences and damages are no part of the report, and nobody has recomputed a
+        # report without records.
+        status = "FAILED" if verdict == "invalid" else "UNVERIFIED"
         line = compliance.report.model_copy(
-            update={"verdict": "invalid", "status": "FAILED", "score_ops": None, "regulated_score_ops": None}
+            update={"verdict": verdict, "status": status, "score_ops": None, "regulated_score_ops": None}
         ).final_line
     return [f"verdict: {verdict}", f"times: {compliance.dating.words}", line]
 

@@ -40,6 +40,22 @@ SEED = 1
 MAXIMUM_TELEMETRY_INTERVAL_S = 30.0
 """Longest time between samples of a node in an official run."""
 
+MINIMUM_KEPT_WEIGHTS = 8
+"""Fewest trials of an official run whose weights are kept: an audit evaluates them."""
+
+MAXIMUM_PATIENCE_S = 600.0
+"""Longest wait of an official run for its storage: as long may a record be late."""
+
+MAXIMUM_IN_A_ROW = 3
+"""Most failed trials in a row before an official run puts a replica aside."""
+
+MAXIMUM_CHECKPOINT_INTERVAL_S = 1800.0
+"""Longest time between states of a training of an official run, by which it can be followed."""
+
+FAILED_TRIALS, FAILED_SHARE = 5, 0.05
+"""Failed trials of an official run are no more than the larger one of this number and this share:
+whoever lets trainings fail chooses the architectures."""
+
 PRECISION_BITS = {"float32": 32, "mixed_bfloat16": 16, "mixed_float16": 16}
 
 RESNET50_OPERATIONS = 23_053_460_364
@@ -93,6 +109,10 @@ class RunFacts:
     """Fingerprints of the images of all trials, each once; None: a trial names none."""
     unsampled: tuple[str, ...] = ()
     """Replicas whose nodes were not sampled while they worked."""
+    trials: int = 0
+    """Trials that were started."""
+    failed_trials: int = 0
+    """Trials that failed by themselves, while their replica was there."""
     unevidenced: Sequence[str] = ()
     """Trials without the records of their plan or a built model, epochs without hashes."""
 
@@ -214,6 +234,24 @@ def _telemetry(facts: RunFacts) -> str:
     return "; ".join([f"every {interval_s:g} s" if interval_s > 0 else "off", *facts.unsampled[:3]])
 
 
+def _limits(facts: RunFacts) -> str:
+    config = facts.config
+    return (
+        f"{config.search.kept_weights} trials, {config.storage.patience:g} s, {config.replica.max_failed_trials} in a "
+        f"row, {config.training.checkpoint_interval:g} s"
+    )
+
+
+def _within_limits(facts: RunFacts) -> bool:
+    config = facts.config
+    return (
+        config.search.kept_weights >= MINIMUM_KEPT_WEIGHTS
+        and config.storage.patience <= MAXIMUM_PATIENCE_S
+        and config.replica.max_failed_trials <= MAXIMUM_IN_A_ROW
+        and config.training.checkpoint_interval <= MAXIMUM_CHECKPOINT_INTERVAL_S
+    )
+
+
 def _epochs(facts: RunFacts) -> str:
     pairs = [f"{trained} trained and {evaluated} evaluated" for trained, evaluated in facts.epoch_images]
     return ", ".join(pairs[:3]) + (", ..." if len(pairs) > 3 else "") or "no epoch"
@@ -308,6 +346,12 @@ RULES: tuple[Rule[RunFacts], ...] = (
          lambda f: str(f.config.run.seed), lambda f: f.config.run.seed == SEED),
     Rule("telemetry", f"a sample of every node at least every {MAXIMUM_TELEMETRY_INTERVAL_S:g} s", "setting",
          _telemetry, lambda f: 0 < f.config.telemetry.interval <= MAXIMUM_TELEMETRY_INTERVAL_S and not f.unsampled),
+    Rule("limits", f"weights of at least {MINIMUM_KEPT_WEIGHTS} trials kept; at most {MAXIMUM_PATIENCE_S:.0f} s of "
+         f"patience with storage, {MAXIMUM_IN_A_ROW} failed trials in a row, {MAXIMUM_CHECKPOINT_INTERVAL_S:.0f} s "
+         "between checkpoints", "setting", _limits, _within_limits),
+    Rule("failures", f"at most {FAILED_TRIALS} failed trials, or {FAILED_SHARE:.0%} of all".replace("%", " %"),
+         "setting", lambda f: f"{f.failed_trials} of {f.trials} trials",
+         lambda f: f.failed_trials <= max(FAILED_TRIALS, FAILED_SHARE * f.trials)),
     PRECISION,
     UPDATES,
     Rule("input", "images of the data set", "setting",
@@ -330,6 +374,7 @@ def as_planned(facts: RunFacts) -> RunFacts:
     return replace(
         facts, ended="deadline", duration_s=config.run.duration, error=0.0, images_trained=max(1, facts.images_trained),
         released=max(1, facts.released), damages=(), implausible=(), unevidenced=(),
+        failed_trials=0,
         initial_operations=facts.initial_operations or RESNET50_OPERATIONS,
         fingerprints=facts.fingerprints or (config.fingerprint,),
     )  # fmt: skip

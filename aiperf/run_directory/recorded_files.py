@@ -1,7 +1,7 @@
 """Files that the last record of a run names with their hash: its nodes and their samples.
 
 They are no records, and other processes may still append samples. So a record names the first bytes
-of each file, up to the last whole line, and what comes behind them does not matter.
+of such a file, up to the last whole line, and what comes behind them does not matter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ Beginning = tuple[str, int, str]
 
 def beginnings(paths: RunPaths) -> tuple[Beginning, ...]:
     """The beginnings of the files of a run that are there. Raises OSError."""
-    return tuple(_beginning(name, _whole_lines(file)) for name, file in _files(paths).items())
+    # The description of the nodes is written whole; samples may come while this reads.
+    return tuple(
+        _beginning(name, file.read_bytes() if file == paths.system else _whole_lines(file))
+        for name, file in _files(paths).items()
+    )
 
 
 def changed_files(paths: RunPaths, recorded: Iterable[Beginning]) -> Iterator[tuple[str, str]]:

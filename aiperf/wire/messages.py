@@ -258,6 +258,9 @@ class Begin(Message, tag="begin", frozen=True, kw_only=True):
     evaluate_path: str | None = None
     """File of weights that an audit evaluates as epoch 0 without training, after the steps that
     `only_steps` asks for."""
+    evaluate_known: int | None = None
+    """Seed of a sample of the training images that are then evaluated with these weights, as many
+    as there are validation images; their number and the right ones are measures of epoch 0."""
 
 
 class TrainerPhase(Message, tag="phase", frozen=True, kw_only=True):

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
-from aiperf.records.entries import ReplicaLedger, when
+from aiperf.records.entries import ReplicaLedger, TrialLedger, when
 from aiperf.rules import science
 from aiperf.rules.score import operations_per_second, regulated
 from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, as_planned, broken_settings, check, status
 from aiperf.run_directory.measured import MicroRow
 from aiperf.run_directory.state import IN_PROGRESS, State
+from aiperf.wire.messages import CANCELLED, CROWDED, UNFIT
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import MANY_TRIALS, do_both
@@ -383,8 +384,15 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: 
         unchecked=physics.unknown,
         unsampled=tuple(f"{item.where}: {item.found}" for item in physics.findings if item.kind == "telemetry"),
         fingerprints=_fingerprints(data),
+        trials=len(trials),
+        failed_trials=sum(map(_failed_by_itself, data.ledger.trials.values())),
         unevidenced=Unevidenced(data.ledger),
     )
+
+
+def _failed_by_itself(trial: TrialLedger) -> bool:
+    """True if a training failed, and neither was cancelled nor is tried again for its machine."""
+    return trial.failed is not None and trial.failed.body.kind not in (CANCELLED, CROWDED, UNFIT)
 
 
 def _fingerprints(data: RunData) -> tuple[str | None, ...]:

@@ -72,13 +72,13 @@ def _machine(data: RunData, replica: int, reported: list[tuple[str, ...]]) -> Ma
     return Machine(replica, CPU, None, facts.cpu_count * data.manifest.config.replica.nodes, host, names)
 
 
-def memory_limits(data: RunData) -> dict[int, int]:
-    """The most memory in bytes that limited a search, by replica; 0: none is known."""
-    found: dict[int, int] = {}
+def memory_limits(data: RunData) -> dict[int, tuple[int, int]]:
+    """The least and the most memory in bytes that limited a search, by replica, if it is known."""
+    found: dict[int, tuple[int, int]] = {}
     for trial in data.ledger.trials.values():
-        if trial.started is not None:
-            body = trial.started
-            found[body.replica] = max(found.get(body.replica, 0), body.memory_bytes or 0)
+        if trial.started is not None and (limit := trial.started.memory_bytes):
+            least, most = found.get(trial.started.replica, (limit, limit))
+            found[trial.started.replica] = min(least, limit), max(most, limit)
     return found
 
 

@@ -388,7 +388,7 @@ class Report(Part):
 
     def _scored(self, score: float | None) -> str:
         if score is None:
-            return "none" if self.status == "RUNNING" else "invalid"
+            return {"RUNNING": "none", "UNVERIFIED": "unverified"}.get(self.status, "invalid")
         return f"{score:.6e}"
 
     @property

@@ -21,7 +21,7 @@ from aiperf.run_directory.recorded_files import changed_files
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
 from analysis.report import sampling
-from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits
+from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits, replicas_of_node
 from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
 from analysis.report.rates.pace import NEARLY, Kind, are_slower, paces, together, trained_of
 from analysis.report.rates.work_intervals import WorkInterval, WorkIntervalColumns, work_intervals
@@ -30,6 +30,10 @@ from analysis.report.sampling import WorkIntervals, by_host, mean_while_working,
 PEAK_FACTOR = 2.0
 """Upper limit for claimed operations per second, in peaks. Algorithms such as Winograd's need fewer
 multiplications than are counted, and a boost clock is above the data sheet's."""
+
+LEAST_MEMORY_SHARE = 0.25
+"""Least memory of a search, in the replica's part of the device: the program takes half or more
+(`search_space.limits.usable_memory`), and devices of one node may differ."""
 
 LATENESS_MS = 2000
 """The end of an epoch may be noted this late, so that the next one seems shorter."""
@@ -148,17 +152,26 @@ def _devices(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _memory(evidence: Evidence) -> Iterator[Finding]:
-    """Searches whose limit is above the memory of the device. A resumed replica may have moved."""
-    limits = memory_limits(evidence.data)
+    """Searches whose limit is above the memory of the device, or far below the replica's part.
+
+    A resumed replica may have moved. A low limit keeps networks small and fast.
+    """
+    limits, share = memory_limits(evidence.data), replicas_of_node(evidence.data)
     for replica in evidence.of_replica:
         facts = evidence.data.system.get(str(replica))
         device = facts.accelerator_memory_bytes if facts is not None else None
         # system.json describes the last node of a replica only.
         if device is None or len(evidence.data.ledger.replicas[replica].arrivals) > 1:
             continue
-        limit = limits.get(replica, 0)
-        if limit > device and evidence.data.manifest.config.replica.accelerator_memory_gib is None:
-            yield Finding("devices", f"replica {replica}", f"a search for {limit} bytes of memory", f"{device} bytes")
+        if replica not in limits or evidence.data.manifest.config.replica.accelerator_memory_gib is not None:
+            continue
+        (lowest, highest), where = limits[replica], f"replica {replica}"
+        sharers = -(-share // max(1, (facts.accelerators if facts is not None else 0) or 0))
+        least = int(LEAST_MEMORY_SHARE * device) // sharers
+        if highest > device:
+            yield Finding("devices", where, f"a search for {highest} bytes of memory", f"{device} bytes")
+        if lowest < least:
+            yield Finding("devices", where, f"a search for {lowest} bytes of memory", f"at least {least} bytes")
 
 
 def _operations(evidence: Evidence) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from aiperf.records.chain import hash_of
 from aiperf.records.run_head import final_head
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.untrusted.reading import read_bounded
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
@@ -25,6 +26,8 @@ from analysis.results.archive import CHECKSUMS, SIGNATURE, STATEMENT, difference
 
 NAMESPACE = "aiperf"
 """`ssh-keygen -Y` keeps signatures for different purposes apart by it."""
+
+MOST_BYTES = 1 << 20
 
 FIRST_LINE = "AIPerf statement of a result, version 1"
 
@@ -61,6 +64,18 @@ def statement_of(paths: RunPaths, report: Report, checksums: bytes) -> str:
         CHECKSUMS: hash_of(checksums),
     }
     return "".join(f"{line}\n" for line in (FIRST_LINE, *(f"{name}: {value}" for name, value in lines.items())))
+
+
+def stated_head(file: Path) -> str:
+    """The head that a statement names. Raises UsageError if it is not a statement."""
+    try:
+        lines = read_bounded(file, MOST_BYTES).decode(errors="replace").splitlines()
+    except AiperfError as error:
+        raise UsageError(str(error)) from None
+    heads = [line.removeprefix("head: ") for line in lines if line.startswith("head: ")]
+    if lines[:1] != [FIRST_LINE] or len(heads) != 1:
+        raise UsageError(f"{file} is not the statement of a result, as aiperf export --sign writes it")
+    return heads[0]
 
 
 def sign(statement: str, key: Path) -> dict[str, bytes]:

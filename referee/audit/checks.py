@@ -10,7 +10,9 @@ from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.records.entries import TrialLedger
 from referee.audit.comparison import (
+    NO_DIFFERENCE,
     Tolerance,
+    difference_to_known,
     first_difference,
     largest_differences,
     problems_of_rows,
@@ -50,7 +52,10 @@ def check_steps(recorded: Recorded, claim: Claim, repeated: Repeated) -> Finding
         return _finding(claim, "steps", expected, "the repetition has written no evidence", False)
     tolerance = tolerance_for(recorded, repeated.begun)
     difference = first_difference(repeated.recorded, again[: len(repeated.recorded)], tolerance)
-    found = difference or f"equal; largest differences: {largest_differences(repeated.recorded, again)}"
+    largest = largest_differences(repeated.recorded, again)
+    found = difference or (
+        "equal" if largest == NO_DIFFERENCE else f"within the tolerances; largest differences: {largest}"
+    )
     return _finding(claim, "steps", expected, found, not difference)
 
 
@@ -107,8 +112,21 @@ def check_weights(recorded: Recorded, claim: Claim, repetitions: Repetitions, re
     except AiperfError as error:
         yield _finding(claim, "weights", f"weights of epoch {kept.epoch}", str(error), False)
         return
+    yield from check_memory(claim, facts)
     expected = f"epoch {kept.epoch}: {quality_of(recorded.facts(kept.trial, kept.epoch))}" if kept.epoch else "an epoch"
     yield _finding(claim, "weights", expected, difference or quality_of(facts), not difference)
+
+
+def check_memory(claim: Claim, facts: EpochFacts) -> Iterator[Finding]:
+    """Kept weights must know the validation images no better than those they were trained on."""
+    known = facts.training_measures
+    if known is None or facts.correct is None or not known["images"] or not facts.images_evaluated:
+        return
+    images, correct = round(known["images"]), round(known["correct"])
+    difference = difference_to_known(facts.correct, facts.images_evaluated, correct, images)
+    found = difference or f"{correct} of {images} training images correct"
+    yield _finding(claim, "memory", f"{quality_of(facts)} at validation, and no fewer in training", found,
+                   not difference)  # fmt: skip
 
 
 def _finding(claim: Claim, check: Check, expected: str, found: str, passed: bool) -> Finding:

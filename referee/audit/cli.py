@@ -14,6 +14,7 @@ from aiperf.cli.tables import print_line
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.results.archive import is_archive
+from analysis.results.signatures import stated_head
 from analysis.results.source import opened_run
 from referee.audit.procedure import DRAWS, STEPS, AuditOrder, audit
 
@@ -25,6 +26,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=whole_number(2), default=STEPS, help="steps to repeat (default: %(default)s)")
     parser.add_argument("--retrain", action="store_true", help="train the first epoch of drawn trials in full")
     parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="the data set here (default: as in the run)")
+    parser.add_argument(
+        "--statement", type=Path, metavar="FILE",
+        help="statement of the submission, from before the nonce: its head must be that of the run",
+    )  # fmt: skip
     add_format(parser)
 
 
@@ -36,7 +41,8 @@ def _nonce(text: str) -> str:
 
 def _audit(arguments: argparse.Namespace) -> int:
     order = AuditOrder(
-        arguments.nonce, arguments.draws, arguments.steps, arguments.retrain, arguments.data_dir
+        arguments.nonce, arguments.draws, arguments.steps, arguments.retrain, arguments.data_dir,
+        stated_head(arguments.statement) if arguments.statement is not None else None,
     )  # fmt: skip
     if is_archive(arguments.run):
         _report(

@@ -85,6 +85,28 @@ def correct_tolerance(images: int) -> int:
     return max(1, math.floor(CORRECT_SHARE * images))
 
 
+DEVIATIONS = 4.0
+"""Standard deviations of the difference of two accuracies that chance may give: one in 30,000."""
+
+EASIER = 0.8
+"""Least error of validation images in that of training images, if validation is easier."""
+
+
+def difference_to_known(correct: int, images: int, known_correct: int, known_images: int) -> str:
+    """A sign that weights were trained on validation images, in words; empty if there is none.
+
+    A network classifies the images that it was trained on at least as well as others. The errors
+    are compared with `DEVIATIONS` of their difference, if both are binomial.
+    """
+    error, known = 1 - correct / images, 1 - known_correct / known_images
+    # Of no errors, as if there were half of one.
+    variance = sum(max(rate, 0.5 / count) * (1 - rate + 0.5 / count) / count
+                   for rate, count in ((error, images), (known, known_images)))  # fmt: skip
+    if error >= EASIER * known - DEVIATIONS * math.sqrt(variance):
+        return ""
+    return f"an error of {known:.2%} on {known_images} training images, of {error:.2%} on {images} validation images"
+
+
 def first_difference(recorded: NDArray[Any], repeated: NDArray[Any], tolerance: Tolerance) -> str:
     """The first step whose loss or gradient norm differs beyond the tolerance; empty if none does.
 
@@ -116,12 +138,15 @@ def _difference_of_means(recorded: NDArray[Any], repeated: NDArray[Any], toleran
     return f"mean loss from step {first} on {before:.5g}, repeated {after:.5g} (allowed: {tolerance.most:.2g} of it)"
 
 
+NO_DIFFERENCE = "none"
+
+
 def largest_differences(recorded: NDArray[Any], repeated: NDArray[Any]) -> str:
-    """The largest relative differences of losses and norms, in words."""
+    """The largest relative differences of losses and norms, in words; `NO_DIFFERENCE`."""
     pairs = list(zip(recorded, repeated, strict=False))
     loss = max((relative(float(a["loss"]), float(b["loss"])) for a, b in pairs), default=0.0)
     norm = max((relative(float(a["gradient_norm"]), float(b["gradient_norm"])) for a, b in pairs), default=0.0)
-    return f"loss {loss:.1e}, norm {norm:.1e}"
+    return f"loss {loss:.1e}, norm {norm:.1e}" if loss or norm else NO_DIFFERENCE
 
 
 def relative(was: float, is_now: float) -> float:

@@ -13,7 +13,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import source_hash
 from analysis.reading.run_data import RunData, read_run
 from referee.audit.checks import check_pace, check_retrained, check_rows, check_steps, check_weights
-from referee.audit.draws import Claim, draw
+from referee.audit.draws import Claim, draw, place_of
 from referee.audit.findings import AuditResult, Finding
 from referee.audit.recorded import Recorded
 from referee.audit.repetitions import Extent, Repetitions
@@ -38,6 +38,8 @@ class AuditOrder:
     retrain: bool = False
     data_dir: Path | None = None
     """The data set on this machine, if it is not where the run had it."""
+    head: str | None = None
+    """The head that the submission's statement names; None: none is expected."""
 
 
 def audit(
@@ -54,12 +56,14 @@ def audit(
     # was resumed from was a file that could be exchanged.
     always = [*([deciding] if deciding is not None else []), *recorded.resumed()]
     drawn += [claim for claim in always if claim not in drawn]
-    problems = tuple(_problems(data, drawn))
+    problems = (*_other_head(head, order.head), *_problems(data, drawn))
     findings: list[Finding] = []
     no_pace: dict[str, set[int]] = {}
     # A simulated training has no steps to repeat.
     if not any(_SIMULATED in problem for problem in problems):
-        repetitions = _repeat(recorded, order, sorted({claim.trial for claim in drawn}), report)
+        # Draw number 0, which draws no epoch: nobody can train on these images alone beforehand.
+        known_seed = place_of(head, order.nonce, 0) % 2**31
+        repetitions = _repeat(recorded, order, sorted({claim.trial for claim in drawn}), known_seed, report)
         plans = replay(paths, {claim.trial for claim in drawn}) if replay is not None else {}
         for claim in drawn:
             findings += _replayed(claim, plans)
@@ -76,13 +80,15 @@ def audit(
         draws=min(order.draws, len(drawn)),
         findings=tuple(findings),
         problems=problems,
-        notes=(*_notes(data, recorded, replay is not None), *_without_pace(no_pace)),
+        notes=(*_notes(data, recorded, order, replay is not None), *_without_pace(no_pace)),
     )
 
 
-def _repeat(recorded: Recorded, order: AuditOrder, trials: list[int], report: Callable[[str], None]) -> Repetitions:
+def _repeat(
+    recorded: Recorded, order: AuditOrder, trials: list[int], known_seed: int, report: Callable[[str], None]
+) -> Repetitions:
     """Repeat the drawn trials in a temporary folder."""
-    extent = Extent(order.steps, order.retrain, order.data_dir)
+    extent = Extent(order.steps, order.retrain, order.data_dir, known_seed)
     report(f"repeating {'the first epoch' if order.retrain else 'the first steps'} of trials {trials}")
     # Outside the run directory, which an audit must leave as it is.
     with tempfile.TemporaryDirectory(prefix="aiperf-audit-") as folder:
@@ -100,6 +106,12 @@ def _findings(recorded: Recorded, claim: Claim, repetitions: Repetitions, retrai
 
 
 _SIMULATED = "simulated trainer"
+
+
+def _other_head(head: str, expected: str | None) -> Iterator[str]:
+    # Whoever knows the nonce could change a record until other epochs are drawn.
+    if expected not in (None, head):
+        yield f"its head is {head}, the statement of the submission names {expected}"
 
 
 def _problems(data: RunData, drawn: list[Claim]) -> Iterator[str]:
@@ -124,8 +136,10 @@ def _without_pace(reasons: Mapping[str, Collection[int]]) -> Iterator[str]:
         yield f"the pace of trials {', '.join(map(str, sorted(trials)))}: {reason}"
 
 
-def _notes(data: RunData, recorded: Recorded, replayed: bool) -> Iterator[str]:
+def _notes(data: RunData, recorded: Recorded, order: AuditOrder, replayed: bool) -> Iterator[str]:
     """Name the parts of this run that an audit leaves out."""
+    if order.head is None:
+        yield "that its records were the same before the nonce was named (--statement)"
     completed = sum(claim.operations for claim in recorded.claims())
     total = sum(data.work.columns.operations_done(data.end_ms).tolist())
     if total > completed:

@@ -153,6 +153,8 @@ class Extent:
     whole_epoch: bool = False
     data_dir: Path | None = None
     """The data set on this machine, if it is not where the run had it."""
+    known_seed: int = 0
+    """Seed of the training images that kept weights classify (`Begin.evaluate_known`)."""
 
 
 class Repetitions:
@@ -206,17 +208,20 @@ class Repetitions:
         if kept is None or begin.only_steps is None or begin.trial in self._evaluated:
             return await self._repeat(begun, begin)
         # One start of the ranks for both: to build and compile takes longer than the steps.
-        both = asyncio.create_task(self._repeat(begun, replace(begin, evaluate_path=str(kept.path))))
+        both = asyncio.create_task(self._repeat(begun, self._evaluating(begin, kept)))
         self._evaluated[begin.trial] = asyncio.create_task(_evaluation_in(both))
         return await both
 
     async def _evaluation(self, kept: KeptEpoch) -> EpochFacts:
         """Evaluate the kept weights of a trial, once. Raises AiperfError."""
         if kept.trial not in self._evaluated:
-            begin = Begin(trial=kept.trial, evaluate_path=str(kept.path))
+            begin = self._evaluating(Begin(trial=kept.trial), kept)
             alone = asyncio.create_task(self._repeat(self._recorded.ledger(kept.trial), begin))
             self._evaluated[kept.trial] = asyncio.create_task(_evaluation_in(alone))
         return await self._evaluated[kept.trial]
+
+    def _evaluating(self, begin: Begin, kept: KeptEpoch) -> Begin:
+        return replace(begin, evaluate_path=str(kept.path), evaluate_known=self._extent.known_seed)
 
     async def _check_parent(self, trial: int) -> None:
         """The weights that a child begins with must be those of an epoch of their trial."""

@@ -80,7 +80,7 @@ class ReadyTraining:
                 self._training.run(begin, report)
             if self._collective.rank == 0:
                 weights.write_model(self._model, weights.load(Path(begin.evaluate_path), self._architecture))
-            self._training.evaluate(report)
+            self._training.evaluate(report, begin.evaluate_known)
             return False
         if begin.save_weights_path is None or begin.only_steps is not None or not first:
             return self._training.run(begin, report)

@@ -176,6 +176,7 @@ class Training:
         self._rate = inputs.rate
         self._training_quality = inputs.training_quality
         self._clock = clock
+        self._source = inputs.source
         self._images = inputs.source.dataset
         self._blank = partial(blank_batch, inputs.source, inputs.workload)
         self._share = RankShare(inputs.collective.rank, inputs.collective.size, inputs.group, inputs.groups)
@@ -211,12 +212,26 @@ class Training:
         finally:
             checkpoints.close()
 
-    def evaluate(self, report: Reporter) -> None:
-        """Evaluate the weights that rank 0's model has, as epoch 0 without training."""
+    def evaluate(self, report: Reporter, known: int | None = None) -> None:
+        """Evaluate the weights that rank 0's model has, as epoch 0 without training.
+
+        With `known`, the seed of a sample of training images, also these (`Begin.evaluate_known`).
+        """
         self._steps.share()
-        evaluated = self._validate(ProgressFacts(epoch=0, images_trained=0, images_evaluated=0), report)
-        facts = self._workload.facts(0, _recorded(self._rate(0)), Sums(0, 0.0), evaluated)
-        report.epoch(replace(facts, weights=hash_weights(self._steps.weights())))
+        so_far = ProgressFacts(epoch=0, images_trained=0, images_evaluated=0)
+        facts = self._facts_of(self._validate(so_far, report))
+        facts = replace(facts, weights=hash_weights(self._steps.weights()))
+        if known is not None:
+            images = min(self._images.train_images, self._images.validation_images)
+            batches = self._source.known_batches(self._request.batch_size, known, self._share.in_group)
+            found = self._facts_of(self._evaluate(batches, images, so_far, report))
+            measures = {"images": float(found.images_evaluated), "correct": float(found.correct or 0)}
+            facts = replace(facts, training_measures=measures)
+        report.epoch(facts)
+
+    def _facts_of(self, evaluated: Sums) -> EpochFacts:
+        """Facts of an evaluation without training."""
+        return self._workload.facts(0, _recorded(self._rate(0)), Sums(0, 0.0), evaluated)
 
     def _train_epochs(
         self, qualities: list[float], checkpoints: Checkpoints, report: Reporter, kept: BestWeights | None

@@ -289,6 +289,8 @@ ARCHITECTURES = [
     Forgery(8, "five morphs", lambda paths: deeper(paths, 2), (f"architecture {SECOND}",)),
     Forgery(8, "beyond the limits", huge, (f"architecture {SECOND}",)),
     Forgery(8, "limits of a smaller device", given(memory_bytes=2**34), (f"architecture {SECOND}",)),
+    Forgery(8, "limits of a smaller device for all", strongly(of(TrialStarted, memory_bytes=2**34)),
+            ("rule plausible",)),
     Forgery(8, "limits of a larger device", given(memory_bytes=2**40), ("rule plausible",)),
     Forgery(8, "a parent that has not completed", given(parent="663f9069cd242f18"), (f"architecture {SECOND}",)),
     Forgery(8, "an architecture's file exchanged", foreign, ("architecture architecture",)),

@@ -37,7 +37,6 @@ def later(paths: RunPaths, by_ms: int) -> None:
             body = replace(body, end_ms=body.end_ms + by_ms)
         return replace(record, time_ms=record.time_ms + by_ms, monotonic_ms=record.monotonic_ms + by_ms, body=body)
 
-    rewrite(paths, change)
     for file in paths.telemetry_files():
         head, *lines = file.read_text().splitlines()
         samples = [json.loads(line) for line in lines]
@@ -45,6 +44,7 @@ def later(paths: RunPaths, by_ms: int) -> None:
             moment = datetime.fromisoformat(sample["time"]) + timedelta(milliseconds=by_ms)
             sample["time"] = format_utc(round(moment.timestamp() * 1000))
         file.write_text("\n".join([head, *map(json.dumps, samples)]) + "\n")
+    rewrite(paths, change)
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,8 @@ def test_a_report_without_its_records_is_unverified(
     file.write_text(json.dumps({**document, "score_ops": 1e18, "status": status}))
     code, found = said(capsys, "check", file)
     assert (code, found["verdict"], found["official"]) == (EXIT_FAILED, "unverified", False)
+    assert main(["check", str(file)]) == EXIT_FAILED
+    assert "score=unverified regulated=unverified" in capsys.readouterr().out
     _, ranking = said(capsys, "rank", file, bases["official"])
     assert [(row["status"], row["rank"]) for row in ranking["rows"]] == [("official", 1), ("unverified", None)]
 

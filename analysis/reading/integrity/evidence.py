@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aiperf.errors import RunDirectoryError
 from aiperf.records.bodies import EpochCompleted, TrialStarted
-from aiperf.records.columns import EPOCH, Epochs, TrialEpochs, places_of, text_of
+from aiperf.records.columns import EPOCH, Epochs, TrialEpochs, places_of
 from aiperf.records.damage import Damage
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
@@ -57,10 +57,9 @@ class EpochRows:
         """One of the epochs, as an object."""
         return placed_epoch(self.file, self.columns, row)
 
-    @property
-    def evidence(self) -> list[str]:
-        """The hash of the rows of each."""
-        return [text_of(value) for value in self.columns.hashes[:, 0].tolist()]
+    def number(self, row: int) -> int:
+        """The number of one of the epochs."""
+        return int(self.columns.column(EPOCH)[row])
 
 
 def rows_of(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[EpochRows]:
@@ -87,17 +86,25 @@ def named_rows(epochs: Epochs) -> Epochs:
 
 
 def check_copies(claims: Sequence[EpochRows], view: RunView) -> Iterator[Damage]:
-    """Rows that are those of another training. With the same seed they may be: it was repeated."""
+    """Rows and weights that are those of another epoch.
+
+    With the same seed and number they may be: the epoch was repeated.
+    """
     seeds = {trial: jobs[0].body.seed for trial, jobs in view.primary.issued.items()}
-    first: dict[str, tuple[EpochRows, int]] = {}
+    first: dict[bytes, tuple[EpochRows, int]] = {}
     for claim in claims:
-        for row, evidence in enumerate(claim.evidence):
-            known, number = first.setdefault(evidence, (claim, row))
-            if seeds.get(known.trial) != seeds.get(claim.trial):
-                place = claim.epoch(row)
-                other = _named(known.epoch(number))
-                found = f"the steps of epoch {place.body.epoch} of trial {claim.trial} are those of {other}"
-                yield place.damage("evidence", found, "steps of its own")
+        for row, hashes in enumerate(claim.columns.hashes.tolist()):
+            for what, digest in zip(("steps", "weights"), hashes, strict=True):
+                if not digest:
+                    continue
+                known, number = first.setdefault(digest, (claim, row))
+                if (known, number) == (claim, row):
+                    continue
+                same = seeds.get(known.trial) == seeds.get(claim.trial)
+                if not same or known.number(number) != claim.number(row):
+                    place, other = claim.epoch(row), _named(known.epoch(number))
+                    found = f"the {what} of epoch {place.body.epoch} of trial {claim.trial} are those of {other}"
+                    yield place.damage("evidence", found, f"{what} of its own")
 
 
 def _named(place: Placed[EpochCompleted]) -> str:

@@ -101,6 +101,11 @@ class DataSource(Protocol):
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
         """Yield the rank's validation images once, in a fixed order."""
 
+    def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Batches:
+        """Yield the rank's training images once, prepared as validation images are.
+
+        Their order depends on the seed. An audit compares their accuracy with that of validation.
+        """
 
 def blank_batch(source: DataSource, workload: TrainedWorkload, examples: int) -> tuple[Any, Any]:
     """Make a batch as the source makes them, of this many blank examples with valid labels."""

@@ -69,6 +69,10 @@ class DigitsSource:
         """Yield the rank's validation images once, in a fixed order."""
         return _batches(self.validation, np.arange(len(self.validation[0])), batch_size, share)
 
+    def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Batches:
+        """Yield the rank's training images once, as in an epoch 0."""
+        return self.train_batches(batch_size, seed, 0, share)
+
 
 def bilinear(old: int, new: int) -> NDArray[np.float64]:
     """The matrix (new, old) that resizes an axis: centres at half-integers, edges repeated."""

@@ -31,6 +31,11 @@ class FolderSource(ImageFiles):
         examples = self._examples(self._validation_rows(share))
         return checked(validation_dataset(examples, self.dataset, self._request), self._folder, "validation")
 
+    def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Batches:
+        """Yield the rank's training images once, in a random order of all files."""
+        examples = self._examples(self._train_rows(seed, 0, share))
+        return checked(validation_dataset(examples, self.dataset, self._request), self._folder, "train")
+
     def _examples(self, rows: NDArray[Any]) -> Any:
         names = tf.constant([str(self._folder / name) for name in rows[:, 0]], tf.string)
         labels = tf.constant(rows[:, 1].astype(np.int64) - 1)

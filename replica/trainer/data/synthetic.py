@@ -50,6 +50,10 @@ class SyntheticSource:
             labels = self._one_hot(draw.integers(self.dataset.classes, size=count))
             yield images if count == batch_size else images[:count], labels
 
+    def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Batches:
+        """Yield training images as in any epoch."""
+        return self.train_batches(batch_size, seed, 0, share)
+
     def _noise(self, batch_size: int, seed: int) -> Any:
         side = self.dataset.image_size
         return keras.random.normal((batch_size, side, side, 3), dtype="float32", seed=seed)

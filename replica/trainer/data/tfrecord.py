@@ -38,6 +38,12 @@ class TFRecordSource(Shards):
         batches = validation_dataset(examples, self.dataset, self._request)
         return checked(batches, self._folder, "validation")
 
+    def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Batches:
+        """Yield the rank's training images once, the shards in random order, and interleaved."""
+        examples = self._examples("train", self._train_files(seed, 0), share, OPEN_SHARDS)
+        batches = validation_dataset(examples, self.dataset, self._request)
+        return checked(batches, self._folder, "train")
+
     def _examples(self, split: Split, files: Sequence[FileEntry], share: RankShare, cycle: int) -> Any:
         own = list(pieces(files, share.contiguous(self._manifest.split(split).images)))
         listed = tf.data.Dataset.from_tensor_slices(

@@ -60,6 +60,7 @@ class Story:
     fingerprint: str | None = FINGERPRINT
     chained: bool = True
     built: bool = True
+    failures: int = 0
 
     def write(self, root: Path) -> HandMadeRun:
         run = HandMadeRun(root, {"run.dataset": "imagenet", "run.duration": HOUR_S, **self.overrides})
@@ -102,6 +103,10 @@ class Story:
             if group == 0:
                 run.replicas[0].append(ServerServed(trial=1, epoch=1, server=0, updates=2, busy_share=0.5))
         run.completed(0, body)
+        for trial in range(1, 1 + self.failures):
+            if trial > 1:
+                start(run, trial, None)
+            run.fail_trial(trial)
 
 
 BROKEN: dict[str, Story] = {
@@ -126,6 +131,8 @@ BROKEN: dict[str, Story] = {
     "planned epochs": Story({"training.max_epochs": 59}),
     "seed": Story({"run.seed": 7}),
     "telemetry": Story({"telemetry.interval": 31}),
+    "limits": Story({"storage.patience": 3600}),
+    "failures": Story(failures=6),
     "precision": Story(precision="float8"),
     "input": Story({"training.input": "synthetic"}),
     "duration": Story({"run.duration": HOUR_S - 1}),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.errors import TrialFailedError
+from aiperf.errors import TrialFailedError, UsageError
 from aiperf.facts import EpochFacts
 from aiperf.records.bodies import EpochCompleted
 from aiperf.records.run_head import final_head
@@ -18,6 +18,7 @@ from aiperf.rules.schedule import Assignment
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.step_evidence import append_rows, hash_rows, rows_of
 from analysis.reading.run_data import read_run
+from analysis.results.signatures import FIRST_LINE, stated_head
 from referee.audit import repetitions
 from referee.audit.draws import Claim
 from referee.audit.findings import AuditResult
@@ -191,6 +192,26 @@ def test_a_simulated_run_has_not_trained_and_damaged_records_fail(tmp_path: Path
     file = damaged.paths.history_file("primary-1")
     file.write_bytes(file.read_bytes().replace(b"run_ended", b"run_endet"))
     assert any("damage" in problem for problem in audit(damaged.paths, ORDER).problems)
+
+
+def test_another_head_than_that_of_the_statement_fails(tmp_path: Path) -> None:
+    run = start(tmp_path / "run").trained(1, 1)
+    run.end_trial(1).end(60)
+    head = final_head(run.paths)
+    same, other, none = (audit(run.paths, replace(ORDER, head=each)) for each in (head, "0" * 64, None))
+    assert not any("the statement" in problem for problem in same.problems)
+    assert [problem for problem in other.problems if f"its head is {head}" in problem]
+    assert [any("--statement" in note for note in each.notes) for each in (same, other, none)] == [False, False, True]
+
+
+def test_a_statement_names_one_head(tmp_path: Path) -> None:
+    file = tmp_path / "STATEMENT"
+    file.write_text(f'{FIRST_LINE}\nrun: "a"\nhead: {"ab" * 32}\nscore: AIPerf\n')
+    assert stated_head(file) == "ab" * 32
+    for text in ("", "head: 1\n", f"{FIRST_LINE}\n", f"{FIRST_LINE}\nhead: 1\nhead: 2\n"):
+        file.write_text(text)
+        with pytest.raises(UsageError, match="is not the statement"):
+            stated_head(file)
 
 
 def test_a_wrong_nonce_or_number_is_a_usage_error(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from aiperf.run_directory.step_evidence import rows_of
 from referee.audit.comparison import (
     TOLERANCES,
     correct_tolerance,
+    difference_to_known,
     first_difference,
     problems_of_rows,
     relative,
@@ -93,6 +94,33 @@ def test_each_problem_of_rows_is_named() -> None:
     broken = rows()
     broken["loss"][3] = np.nan
     assert "not a number" in problems_of_rows(broken, broken, BATCH, facts(loss))[0]
+
+
+@pytest.mark.parametrize(("correct", "images", "known", "of_known", "accused"), [
+    (347, 360, 1385, 1437, False),
+    (347, 360, 1360, 1437, False),
+    (360, 360, 360, 360, False),
+    (357, 360, 353, 360, False),
+    (40, 360, 30, 360, False),
+    (37_600, 50_000, 37_400, 50_000, False),
+    (37_600, 50_000, 43_000, 50_000, False),
+    (360, 360, 1385, 1437, True),
+    (45_000, 50_000, 40_000, 50_000, True),
+    (50_000, 50_000, 49_800, 50_000, True),
+])  # fmt: skip
+def test_weights_that_know_validation_images_better_than_those_of_training_are_found(
+    correct: int, images: int, known: int, of_known: int, accused: bool
+) -> None:
+    found = difference_to_known(correct, images, known, of_known)
+    assert bool(found) == accused, found
+
+
+def test_chance_accuses_nobody() -> None:
+    """Of 20,000 networks that know both equally well, drawn with a fixed seed."""
+    rng = np.random.default_rng(1)
+    rates = rng.uniform(0.5, 1, 20_000)
+    drawn = zip(rng.binomial(360, rates), rng.binomial(360, rates), strict=True)
+    assert not [pair for pair in drawn if difference_to_known(int(pair[0]), 360, int(pair[1]), 360)]
 
 
 def test_tolerances_are_by_arithmetic_and_device() -> None:

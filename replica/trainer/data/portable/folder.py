@@ -29,6 +29,11 @@ class PortableFolderSource(ImageFiles):
         examples = self._examples(self._validation_rows(share))
         return checked(validation_batches(examples, self.dataset, self._request), self._folder, "validation")
 
+    def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Batches:
+        """Yield the rank's training images once, in a random order of all files."""
+        examples = self._examples(self._train_rows(seed, 0, share))
+        return checked(validation_batches(examples, self.dataset, self._request), self._folder, "train")
+
     def _examples(self, rows: NDArray[Any]) -> Iterator[tuple[bytes, int]]:
         for name, label in rows:
             yield (self._folder / name).read_bytes(), int(label) - 1

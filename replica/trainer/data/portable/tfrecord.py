@@ -32,6 +32,11 @@ class PortableTFRecordSource(Shards):
         examples = self._examples("validation", self._manifest.validation.files, share, 1)
         return checked(validation_batches(examples, self.dataset, self._request), self._folder, "validation")
 
+    def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Batches:
+        """Yield the rank's training images once: shards in random order, in turns."""
+        examples = self._examples("train", self._train_files(seed, 0), share, OPEN_SHARDS)
+        return checked(validation_batches(examples, self.dataset, self._request), self._folder, "train")
+
     def _examples(
         self, split: Split, files: Sequence[FileEntry], share: RankShare, together: int
     ) -> Iterator[tuple[bytes, int]]:

@@ -219,6 +219,12 @@ class ScienceSource(ABC):
         numbers = np.arange(own.start, own.stop)
         return self._batches("validation", numbers, batch_size, ((VALIDATION, self._seed, 0), None))
 
+    def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Iterator[Batch]:
+        """Yield the rank's training examples once, in a random order and without augmentation."""
+        order = np.random.default_rng((SAMPLE, seed)).permutation(self.dataset.train_images)
+        own = share.of(len(order))
+        return self._batches("train", order[own.start : own.stop : own.step], batch_size, ((SAMPLE, seed, 0), None))
+
     @property
     def sampled_images(self) -> int:
         """Number of training examples of the sample: that of validation, or all if fewer."""

@@ -63,6 +63,10 @@ def test_a_run_by_the_rules_breaks_none_of_them() -> None:
         ({"training.max_epochs": 59}, "planned epochs", "59"),
         ({"run.seed": 7}, "seed", "7"),
         ({"telemetry.interval": "10m"}, "telemetry", "every 600 s"),
+        ({"search.kept_weights": 7}, "limits", "7 trials, 600 s, 3 in a row, 300 s"),
+        ({"storage.patience": "10m1s"}, "limits", "8 trials, 601 s, 3 in a row, 300 s"),
+        ({"replica.max_failed_trials": 4}, "limits", "8 trials, 600 s, 4 in a row, 300 s"),
+        ({"training.checkpoint_interval": "31m"}, "limits", "8 trials, 600 s, 3 in a row, 1860 s"),
         ({"run.duration": "59m59s"}, "duration", "3599 s"),
     ],
 )
@@ -122,6 +126,15 @@ def test_the_rule_names_the_fingerprint_that_imagenet_must_have(monkeypatch: pyt
     for found, met in (("cd" * 32, False), (value, True)):
         rule = next(item for item in check(replace(GOOD, fingerprints=(found,))) if item.rule == "data")
         assert rule.passed is met
+
+
+@pytest.mark.parametrize(("failed", "trials", "met"), [
+    (5, 6, True), (6, 100, False), (6, 120, True), (60, 1000, False), (0, 0, True),
+])  # fmt: skip
+def test_few_trainings_may_fail(failed: int, trials: int, met: bool) -> None:
+    found = replace(GOOD, trials=trials, failed_trials=failed)
+    assert broken(found) == (set() if met else {"failures"})
+    assert status(check(found)) == ("PASSED" if met else "UNOFFICIAL")
 
 
 def test_telemetry_without_samples_breaks_its_rule() -> None:
