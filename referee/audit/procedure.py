@@ -13,6 +13,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import source_hash
 from analysis.reading.run_data import RunData, read_run
 from referee.audit.checks import check_pace, check_retrained, check_rows, check_steps, check_weights
+from referee.audit.cost import cost_line, cost_of
 from referee.audit.draws import Claim, draw, place_of
 from referee.audit.findings import AuditResult, Finding
 from referee.audit.recorded import Recorded
@@ -63,7 +64,9 @@ def audit(
     if not any(_SIMULATED in problem for problem in problems):
         # Draw number 0, which draws no epoch: nobody can train on these images alone beforehand.
         known_seed = place_of(head, order.nonce, 0) % 2**31
-        repetitions = _repeat(recorded, order, sorted({claim.trial for claim in drawn}), known_seed, report)
+        trials = sorted({claim.trial for claim in drawn})
+        report(cost_line(data, cost_of(data, recorded, trials, None if order.retrain else order.steps)))
+        repetitions = _repeat(recorded, order, trials, known_seed, report)
         plans = replay(paths, {claim.trial for claim in drawn}) if replay is not None else {}
         for claim in drawn:
             findings += _replayed(claim, plans)

@@ -246,6 +246,8 @@ MATERIAL: Sequence[Forgery] = [
     Forgery(17, "steps left out, with hashes", fewer_steps, (f"evidence {SECOND}",)),
     Forgery(17, "a loss that the steps do not have", strongly(of(*AN_EPOCH, loss=0.5)), (f"evidence {FIRST}",)),
     Forgery(17, "evidence of another trial, with hashes", copied_rows, (f"evidence {SECOND}",)),
+    Forgery(17, "weights that do not change", strongly(of(EpochCompleted, 3, weights="ab" * 32)),
+            (f"evidence {FIRST}",)),
     Forgery(17, "no hashes of evidence", strongly(without_hashes("evidence")), ("rule evidence",)),
     Forgery(17, "no hashes at all", strongly(without_hashes("evidence", "weights")), ("rule evidence",)),
     Forgery(17, "no witness of an epoch", unheard(of(EpochWitnessed, OF_SECOND, 3)), (f"witness {SECOND}",)),

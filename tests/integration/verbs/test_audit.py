@@ -21,7 +21,7 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Begin
 from analysis.reading.run_data import read_run
-from benchmarks.audit_power import PATCHES, patched_tree
+from benchmarks.audit.power import PATCHES, patched_tree
 from referee.audit.recorded import Recorded
 from referee.audit.repetitions import ranks_here, repeat
 from search_space.resnet import resnet

@@ -12,10 +12,12 @@ from aiperf.machine.node import shared_cpus
 from aiperf.processes import cpu_seconds_of
 from analysis.reading.run_data import read_run
 from referee.audit import repetitions
+from referee.audit.cost import cost_line, cost_of
 from referee.audit.draws import Claim
 from referee.audit.findings import AuditResult
 from referee.audit.pace import Mark, claimed_pace, difference_of_paces, other_device, repeated_pace
 from referee.audit.procedure import AuditOrder, audit
+from referee.audit.recorded import Recorded
 from referee.audit.repetitions import Repetition
 from tests.support.driver import FakeDriver
 from tests.support.hand_made import HandMadeRun
@@ -113,3 +115,23 @@ def test_an_inflated_pace_fails_the_audit(tmp_path: Path, monkeypatch: pytest.Mo
     assert {finding.passed for finding in slow.findings if finding.check == "pace"} == {False}
     assert not [finding for finding in none.findings if finding.check == "pace"]
     assert any(note.startswith("the pace of trials 1: the repetition was too short") for note in none.notes)
+
+
+def test_the_cost_of_an_audit_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, lines = trained(tmp_path), list[str]()
+
+    async def repeat(*_: object) -> Repetition:
+        return Repetition(None, ())
+
+    monkeypatch.setattr(repetitions, "repeat", repeat)
+    data = read_run(run.paths)
+    recorded = Recorded(run.paths, data)
+    pace = recorded.pace(Claim(1, 3, 0))
+    assert pace is not None
+    assert cost_of(data, recorded, [1], 2) == pytest.approx(2 * 64 / pace)
+    assert cost_of(data, recorded, [1], None) == pytest.approx(1437 / pace)
+    assert cost_of(data, recorded, [7], None) == 0
+    assert cost_line(data, 4.0) == "about 4 accelerator seconds, 4.0 % of the run's"
+    assert cost_line(data, 6.0).endswith("6.0 % of the run's: more than 5 %; ask for fewer --draws or --steps")
+    audit(run.paths, AuditOrder("word", draws=1), report=lines.append)
+    assert "accelerator seconds" in lines[0]

@@ -1,6 +1,6 @@
 """The power of an audit: runs by patched trainers, each to be found, and honest ones, each to pass.
 
-python -m benchmarks.audit_power [--repeat 5] [--duration 3m] [--patches none,half] [--format json]
+python -m benchmarks.audit.power [--repeat 5] [--duration 3m] [--patches none,half] [--format json]
 
 Every run is made by a copy of this source tree with one patched file, and audited by the tree
 itself with eight draws. Quick runs with two replicas.
@@ -18,12 +18,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiperf.cli.console import open_console
 from aiperf.cli.tables import make_table, print_line
 from aiperf.config.duration import parse_duration
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("aiperf", "analysis", "dashboard", "primary", "referee", "replica", "search_space", "slurm", "workloads")
 
 
@@ -114,9 +115,9 @@ def run(tree: Path, output: Path, duration_s: float) -> None:
     subprocess.run(command, env=_with(tree), check=True, stdout=subprocess.DEVNULL)
 
 
-def audit(output: Path, nonce: str) -> tuple[dict[str, object], float]:
+def audit(output: Path, nonce: str, draws: int = 8, steps: int = 64) -> tuple[dict[str, Any], float]:
     """Audit a run with this tree; the result and the seconds that it took."""
-    words = ["audit", str(output), "--draws", "8", "--nonce", nonce, "--format", "json"]
+    words = ["audit", str(output), "--draws", str(draws), "--steps", str(steps), "--nonce", nonce, "--format", "json"]
     began_s = time.monotonic()
     command = [sys.executable, "-P", "-m", "aiperf", *words]
     done = subprocess.run(command, env=_with(ROOT), capture_output=True, text=True, check=False)

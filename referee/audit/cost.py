@@ -1,0 +1,55 @@
+"""The cost of an audit by the records, before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiperf.errors import TrialFailedError
+from analysis.reading.run_data import RunData
+from analysis.report.devices import count_devices
+from analysis.report.rates.work_intervals import work_intervals
+from referee.audit.draws import Claim
+from referee.audit.recorded import Recorded
+
+MOST = 0.05
+"""Share of the run's accelerator time that an audit should not exceed."""
+
+
+def cost_of(data: RunData, recorded: Recorded, trials: Iterable[int], steps: int | None) -> float:
+    """Accelerator seconds (on CPUs: seconds of a rank) to repeat trials, in the pace of the run.
+
+    Of each: its start, this many steps (None: an epoch), and, if weights are kept, two evaluations.
+    """
+    return sum(_of_trial(data, recorded, trial, steps) for trial in trials)
+
+
+def cost_line(data: RunData, seconds: float) -> str:
+    """The cost in words, next to the time of all accelerators of the run."""
+    devices = count_devices(data) or len(data.ledger.replicas)
+    whole = data.duration_ms / 1000 * devices
+    share = seconds / whole if whole > 0 else 0.0
+    line = f"about {seconds:.0f} accelerator seconds, {100 * share:.1f} % of the run's"
+    return (
+        line
+        if share <= MOST
+        else f"{line}: more than {MOST:.0%}; ask for fewer --draws or --steps".replace("%;", " %;")
+    )
+
+
+def _of_trial(data: RunData, recorded: Recorded, trial: int, steps: int | None) -> float:
+    try:
+        entry = recorded.origin(trial)
+        per_step = recorded.images_per_step(entry)
+    except TrialFailedError:
+        return 0.0
+    # Of the trial that it resumes, if it does: that one is repeated.
+    own, pace = work_intervals(data).get(entry.trial, []), recorded.pace(Claim(entry.trial, max(entry.epochs), 0))
+    if not own or not pace or entry.started_ms is None:
+        return 0.0
+    facts, cost = recorded.facts(entry.trial, 1), data.work.costs[entry.trial]
+    trained = facts.images_trained if steps is None else min(facts.images_trained, steps * per_step)
+    # As many training images are evaluated as validation images.
+    evaluated = 2 * facts.images_evaluated if recorded.weights_of(trial) is not None else 0
+    images = trained + evaluated * cost.work(0, 1) / cost.work(1, 0)
+    start_s = max(0, own[0].begin_ms - data.ledger.corrected(entry.writer, entry.started_ms)) / 1000
+    return recorded.ranks(entry) * (start_s + images / pace)
