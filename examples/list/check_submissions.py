@@ -19,6 +19,7 @@ FOLDER = Path("submissions")
 SIGNERS = FOLDER / "signers"
 ARCHIVES = (".tar.gz", ".tgz")
 DESCRIPTION = ".system.json"
+HEADS = ".heads"
 
 BY_THE_SUBMITTER = ("submitter", "system_name", "status", "cooling", "host_networking")
 """Fields of a description that may not be empty."""
@@ -106,6 +107,9 @@ def main() -> int:
     print(f"{len(checked)} archives checked; {len(found)} problems")
     for problem in found:
         print(f"- {problem}")
+    for file in changed(base, "AMD"):
+        if file.name.endswith(HEADS):
+            print(f"- note: {file} changes; the list alone writes down when heads arrived")
     if SIGNERS in changed(base, "AM"):
         print(f"- note: {SIGNERS} changes; confirm on a second way to whom each new key belongs")
     return 1 if found else 0

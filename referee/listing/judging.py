@@ -13,6 +13,7 @@ from aiperf.host import this_host
 from analysis.report.model import Report, ViolationPart
 from analysis.results.archive import SIGNATURE, STATEMENT
 from analysis.results.copies import alphabets_of
+from analysis.results.heads import Dating
 from analysis.results.ranking import system_name
 from analysis.results.signatures import signer_of
 from analysis.results.source import RunResult
@@ -93,6 +94,7 @@ def judged(submission: Submission, facts: Facts, signature: Signature) -> Listed
     result = RunResult(
         Path(submission.place), _with(report, broken, invalid), recomputed=True, identity=facts.identity,
         contradictions=facts.contradictions, head=facts.head, evidence=facts.evidence, signer=signer,
+        dating=Dating(facts.dated, facts.dating),
     )  # fmt: skip
     words = f"signed by {signer}" if signer is not None else reason
     return Listed(submission, result, words, alphabets_of(system_name(result)))

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 import analysis.output
-from aiperf.errors import AiperfError, EnvironmentNotReadyError
+from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.records.run_head import final_head
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.source_code import source_hash
@@ -24,12 +24,14 @@ from aiperf.untrusted.reading import reason_of, shortened
 from analysis.output.page.links import Links
 from analysis.output.page.view import report_page
 from analysis.output.systems import mlperf_system
+from analysis.reading.run_data import RunData
 from analysis.reading.workers import Workers
 from analysis.report.build import build_report
 from analysis.report.estimates import Part
 from analysis.report.model import Report
 from analysis.results.archive import SIGNATURE, STATEMENT
 from analysis.results.compliance import differences_to_stored
+from analysis.results.heads import Dating, dating_of, read_arrivals
 from analysis.results.ranking import ORDERS, rank
 from analysis.results.science import rank_workloads
 from analysis.results.signatures import difference_to_statement
@@ -67,6 +69,9 @@ class Facts(Part):
     signed: bool = False
     statement: str = ""
     """The first difference between the signed statement and the run."""
+    dated: bool = False
+    dating: str = ""
+    """The reason why the heads that the list received date the run, or do not."""
 
 
 def program_of(plans: int | None) -> str:
@@ -87,7 +92,7 @@ def facts_of(submissions: Sequence[Submission], site: Path, plans: int | None) -
     program = program_of(plans)
     unread = list[Submission]()
     for submission in {each.digest: each for each in submissions}.values():
-        kept = _kept(folder_of(site, submission), program)
+        kept = _kept(folder_of(site, submission), _made_by(program, submission))
         if kept is None:
             unread.append(submission)
         else:
@@ -105,6 +110,14 @@ def facts_of(submissions: Sequence[Submission], site: Path, plans: int | None) -
             raise
         # One of them was killed, such as for want of memory, and took the others with it.
         yield from ((submission.digest, _read_alone(submission, read, program)) for submission in left)
+
+
+def _made_by(program: str, submission: Submission) -> str:
+    """A hash of all that the facts of an archive depend on: heads may still arrive."""
+    try:
+        return hashlib.sha256(program.encode() + submission.heads.read_bytes()).hexdigest()
+    except OSError:  # there are none, or they cannot be read
+        return program
 
 
 def _read_alone(submission: Submission, read: partial[Facts], program: str) -> Facts:
@@ -162,10 +175,13 @@ def _read(submission: Submission, folder: Path, program: str, plans: int | None)
         paths = open_run(root)
         data, state = read_result_data(paths, unpacked=True)
         report = build_report(data, state)
+        dating = _dating(data, submission)
         signed = all((root / name).is_file() for name in (STATEMENT, SIGNATURE))
         facts = Facts(
-            made_by=program,
+            made_by=_made_by(program, submission),
             report=short(report),
+            dated=dating.dated,
+            dating=dating.reason,
             identity=run_identity(data),
             head=final_head(paths),
             evidence=evidence_of(data),
@@ -182,6 +198,16 @@ def _read(submission: Submission, folder: Path, program: str, plans: int | None)
         links = Links(library=f"{up}/assets/library.js", script=f"{up}/assets/report.js", list=f"{up}/index.html")
         (folder / PAGE).write_text(report_page(data, report, links), encoding="utf-8")
     return facts
+
+
+def _dating(data: RunData, submission: Submission) -> Dating:
+    """Judge the times of a run by the heads next to its archive."""
+    if not submission.heads.is_file() or submission.heads.is_symlink():
+        return Dating(False, "the list has no heads of it")
+    try:
+        return dating_of(data, read_arrivals(submission.heads))
+    except UsageError as error:
+        return Dating(False, _without_path(str(error), submission))
 
 
 def _try_to_show(report: Report | None, submission: Submission) -> None:

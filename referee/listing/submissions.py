@@ -24,6 +24,9 @@ ARCHIVES = (".tar.gz", ".tgz")
 DESCRIPTION = ".system.json"
 """End of the name of a description by the submitter, after the archive's without `.tar.gz`."""
 
+HEADS = ".heads"
+"""End of the name of the heads of a run as they arrived at the list, after the archive's."""
+
 LIST_FILE, SIGNERS = "list.toml", "signers"
 
 EDITION = re.compile(r"\d{4}-\d{2}(-\d{2})?")
@@ -72,8 +75,16 @@ class Submission:
     @property
     def description(self) -> Path:
         """The file for the submitter's own words about the system."""
+        return self._beside(DESCRIPTION)
+
+    @property
+    def heads(self) -> Path:
+        """The file for the heads of its run, which the list's people write."""
+        return self._beside(HEADS)
+
+    def _beside(self, end: str) -> Path:
         stem = next(self.file.name.removesuffix(end) for end in ARCHIVES if self.file.name.endswith(end))
-        return self.file.with_name(f"{stem}{DESCRIPTION}")
+        return self.file.with_name(f"{stem}{end}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,13 @@ from typing import Any
 import pytest
 
 from aiperf.__main__ import main
+from aiperf.clock import format_utc
 from aiperf.errors import UsageError
+from aiperf.records.chain import hash_of
+from aiperf.records.record import decode_record
+from aiperf.run_directory.paths import RunPaths
 from analysis.results.compliance import check_result
+from analysis.results.source import opened_run
 from referee.listing import reading
 from referee.listing.site import Built, build
 from referee.listing.submissions import Submission
@@ -225,3 +230,20 @@ def test_an_empty_folder_is_a_list(tmp_path: Path) -> None:
     (tmp_path / "signers").touch()
     assert build(tmp_path, tmp_path / "site", None, 0) == Built(1, 0, 0, ())
     assert "No official system" in (tmp_path / "site" / "index.html").read_text()
+
+
+def test_heads_that_the_list_received_date_a_result(submissions: Path, site: Path) -> None:
+    """Also of an archive that the site has already."""
+    archive = submissions / "2026-11" / "ada" / "alpha.tar.gz"
+    place = "2026-11/ada/alpha.tar.gz"
+    assert rows_of(site, "2026-11")[place]["dated"] is False
+    with opened_run(archive) as root:
+        lines = RunPaths(root).history_file("primary-1").read_bytes().splitlines()
+        heads = [
+            f"{format_utc(decode_record(line).time_ms + 2000)} head x: primary-1 record {number} sha256 {hash_of(line)}"
+            for number, line in enumerate(lines)
+        ]
+    archive.with_name("alpha.heads").write_text("\n".join(heads))
+    build(submissions, site, None, 0)
+    assert {each: row["dated"] for each, row in rows_of(site, "2026-11").items() if row["dated"]} == {place: True}
+    assert "not dated" in (site / "editions" / "2026-11" / "score.html").read_text()
