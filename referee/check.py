@@ -164,7 +164,7 @@ def _print(compliance: Compliance, replayed: ReplayResult | None, notes: list[st
 
 
 def _last_lines(compliance: Compliance, good: bool) -> list[str]:
-    """The verdict, and the line of the result as this check leaves it."""
+    """Times, verdict, and the line of the result as this check leaves it."""
     verdict, line = _verdict(compliance, good), compliance.report.final_line
     if verdict in ("invalid", "unverified"):
         # Signature, differences and damages are no part of the report, and nobody has recomputed a
@@ -173,7 +173,7 @@ def _last_lines(compliance: Compliance, good: bool) -> list[str]:
         line = compliance.report.model_copy(
             update={"verdict": verdict, "status": status, "score_ops": None, "regulated_score_ops": None}
         ).final_line
-    return [f"verdict: {verdict}", f"times: {compliance.dating.words}", line]
+    return [f"times: {compliance.dating.words}", f"verdict: {verdict}", line]
 
 
 def _shown(prefix: str, found: list[str]) -> list[str]:
