@@ -65,6 +65,12 @@ class SortedEntries(Sequence[bytes]):
         """The number of images with this entry, by binary search."""
         return bisect_right(self, value) - bisect_left(self, value)
 
+    def has_image(self, entry: bytes) -> bool:
+        """True if an entry's image is here, whatever its label."""
+        digest = entry[:DIGEST_BYTES]
+        place = bisect_left(self, digest)
+        return place < len(self) and self[place].startswith(digest)
+
     def close(self) -> None:
         """Unmap the file."""
         self._data.close()

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from aiperf.config.sections.run import is_url
@@ -122,7 +123,10 @@ def _posted_to(url: str) -> Callable[[str], None]:
     def post(text: str) -> None:
         # The setting takes no other schemes than http and https.
         request = Request(url, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})  # noqa: S310
-        with urlopen(request, timeout=ANSWER_S):  # noqa: S310
-            pass
+        try:
+            urlopen(request, timeout=ANSWER_S).close()  # noqa: S310
+        except HTTPError as error:
+            error.close()  # it holds the connection
+            raise
 
     return post

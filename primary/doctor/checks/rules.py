@@ -22,6 +22,8 @@ REMEDIES = {
     "planned epochs": "--set training.max_epochs=60",
     "seed": "--seed 1",
     "telemetry": "--set telemetry.interval=30s",
+    "limits": "remove search.kept_weights, storage.patience, replica.max_failed_trials and "
+    "training.checkpoint_interval from the configuration file",
     "precision": "--set training.precision=mixed_bfloat16",
     "updates": "--set training.groups=1",
     "input": "--set training.input=dataset",

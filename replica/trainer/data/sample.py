@@ -31,6 +31,9 @@ SAMPLED_BYTES = 32 << 20
 
 NAMED_IMAGES = 5
 
+LARGEST_SHARED = 0.01
+"""Share of sampled validation images above which splits overlap: public sets have a few copies."""
+
 _Sampled = tuple[str, bytes]
 """The place of an image in words, and its entry."""
 
@@ -55,7 +58,24 @@ def fingerprint_of(request: TrainRequest, dataset: Dataset, rank: int = 0, ranks
             _compare(folder, split, _sample(folder, manifest, split, RankShare(rank, ranks)), entries)
         finally:
             entries.close()
+    _compare_splits(folder, manifest)
     return manifest.fingerprint
+
+
+def _compare_splits(folder: Path, manifest: DatasetManifest) -> None:
+    """Look for some validation images among those of training, by the entries of both."""
+    train, validation = (_entries(folder, manifest, split) for split in SPLITS)
+    try:
+        drawn = SystemRandom().sample(range(len(validation)), min(len(validation), SAMPLED_IMAGES))
+        shared = sum(train.has_image(validation[number]) for number in drawn)
+    finally:
+        train.close()
+        validation.close()
+    if shared > LARGEST_SHARED * len(drawn):
+        raise DatasetError(
+            f"{folder}: {shared} of {len(drawn)} sampled validation images are training images, too; "
+            f"find them with: aiperf dataset check {folder}"
+        )
 
 
 def _digits() -> str:

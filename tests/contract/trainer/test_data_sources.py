@@ -23,6 +23,7 @@ from replica.trainer.data.portable.recipe import DEVIATION, MEAN, scale_and_shif
 from replica.trainer.data.portable.stream import cropped
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.training import Epochs
+from tests.support.hand_made import aiperf
 from tests.support.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
 from tests.support.trainings.requests import request_for
 from tests.support.trainings.science import make_science
@@ -308,6 +309,20 @@ def test_images_of_another_data_set_are_found_by_the_sample(shards: Path, folder
     (tmp_path / "files" / "validation" / "class2" / "0001.JPEG").write_bytes(black)
     with pytest.raises(DatasetError, match=r"1 of 13 .*: validation/class2/0001.JPEG \(validation.index, image 5\)"):
         sampled(tmp_path / "files")
+
+
+def test_validation_images_that_are_trained_on_are_found_by_a_run(shards: Path, tmp_path: Path) -> None:
+    """With other labels, and with descriptions that fit."""
+    folder = shutil.copytree(shards, tmp_path / "data")
+    trained = [
+        Image("", label % CLASSES + 1, encoded) for label, encoded in read_shard(folder / "train-00001-of-00004")
+    ]
+    (victim,) = folder.glob("validation-00000-of-*")
+    kept = list(read_shard(victim))
+    write_shard(victim, [*trained, *(Image("", *item) for item in kept[len(trained) :])][: len(kept)])
+    assert aiperf("dataset", "check", folder, "--write-manifest").returncode != 2
+    with pytest.raises(DatasetError, match="sampled validation images are training images, too"):
+        sampled(folder)
 
 
 def test_a_list_of_images_that_is_not_the_fingerprints_is_refused(shards: Path, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_replicas_on_parts_of_nodes_are_warned_about() -> None:
 
 
 def test_every_rule_that_a_setting_decides_has_a_remedy_of_its_own() -> None:
-    decided_by_the_outcome = {"chain", "clock", "epochs", "plausible", "evidence"}
+    decided_by_the_outcome = {"chain", "clock", "epochs", "plausible", "evidence", "failures"}
     settings = {rule.name for rule in RULES if rule.group == "setting"}
     assert set(REMEDIES) == settings - decided_by_the_outcome
 
