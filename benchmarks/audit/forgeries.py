@@ -23,12 +23,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from aiperf.cli.console import open_console
+from aiperf.cli.tables import make_table
 from aiperf.network.json_files import read_architecture
 from aiperf.records.bodies import EpochCompleted, RunEnded, RunReleased
 from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.step_evidence import append_rows, hash_rows, hash_weights, read_rows, rows_of
-from analysis.output.tables import make_table
 from analysis.reading.run_data import read_run
 from benchmarks.audit.power import audit
 from referee.audit.recorded import Recorded

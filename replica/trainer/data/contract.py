@@ -107,6 +107,7 @@ class DataSource(Protocol):
         Their order depends on the seed. An audit compares their accuracy with that of validation.
         """
 
+
 def blank_batch(source: DataSource, workload: TrainedWorkload, examples: int) -> tuple[Any, Any]:
     """Make a batch as the source makes them, of this many blank examples with valid labels."""
     inputs, targets = workload.blank(examples, source.dataset)

@@ -137,7 +137,7 @@ def test_known_images_are_those_of_training_as_in_validation(
     name: str, shards: Path, folders: Path, science: Path
 ) -> None:
     source = open_by(name, shards, folders, science)
-    found = [counted(source.known_batches(8, seed, RankShare(rank, 2)), name not in SCIENCE)
+    found = [counted(source.known_batches(8, seed, RankShare(rank, 2)), source, name not in SCIENCE)
              for seed in (1, 2) for rank in (0, 1)]  # fmt: skip
     images = [one | two for (_, one), (_, two) in (found[:2], found[2:])]
     for sizes in found[:2], found[2:]:
@@ -145,7 +145,7 @@ def test_known_images_are_those_of_training_as_in_validation(
     # Nothing in them is drawn at random: whatever the order, they are the same images.
     assert name in SCIENCE or images[0] == images[1]
     if name != "synthetic":
-        assert not images[0] & counted(source.validation_batches(8, RankShare()), False)[1]
+        assert not images[0] & counted(source.validation_batches(8, RankShare()), source, False)[1]
 
 
 @pytest.mark.parametrize("name", SHUFFLED)
