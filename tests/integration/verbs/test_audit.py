@@ -117,7 +117,7 @@ def test_an_honest_training_passes_and_nothing_is_written(honest: Training, tmp_
     before = {file: file.stat().st_mtime_ns for file in run.paths.root.rglob("*")}
     found = audited(run)
     assert (found["verdict"], found["problems"]) == ("passed", []), found
-    assert {finding["check"] for finding in found["draws"]} == {"replay", "rows", "steps", "weights"}
+    assert {finding["check"] for finding in found["draws"]} == {"replay", "rows", "steps", "weights", "memory"}
     assert {file: file.stat().st_mtime_ns for file in run.paths.root.rglob("*")} == before
 
 

@@ -139,7 +139,7 @@ def test_check_and_rank_say_whether_a_run_is_dated(tmp_path: Path, capsys: pytes
     assert "times: not dated: no heads were given (--heads FILE)" in said("check", run.paths.root)
     assert "times: dated: 11 heads" in said("check", run.paths.root, "--heads", file)
     found = json.loads(said("check", run.paths.root, "--heads", file, "--format", "json"))
-    assert (found["dated"], found["dating"]) == (True, "11 heads, delays within 0s")
+    assert (found["dated"], found["dating"].partition(",")[0]) == (True, "11 heads")
     for words, dated in ((("--heads", file), True), ((), False)):
         (row,) = json.loads(said("rank", run.paths.root, *words, "--format", "json"))["rows"]
         assert row["dated"] is dated
