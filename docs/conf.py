@@ -46,6 +46,18 @@ html_show_copyright = False
 html_show_sourcelink = False
 # A summary would be fetched from the page found, which browsers refuse for files.
 html_show_search_summary = False
+# Colours with a contrast of 7, which the theme's own lack.
+html_theme_options = {
+    "light_css_variables": {
+        "color-brand-primary": "#0a3aa8", "color-brand-content": "#1c41a8", "color-brand-visited": "#6b1f8f",
+        "color-foreground-secondary": "#45474d", "color-foreground-muted": "#4b4f55",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#8fc1ff", "color-brand-content": "#8fc1ff", "color-brand-visited": "#d9a7f5",
+        "color-foreground-secondary": "#b9bdc3", "color-foreground-muted": "#b0b4ba",
+    },
+}  # fmt: skip
+pygments_style = "bw"
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
 # The site opens at its root, whatever the root document is called.
@@ -64,6 +76,37 @@ def add_contents(_: Sphinx, docname: str, source: list[str]) -> None:
             source[0] += "\n".join(["", "", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```"])
 
 
+WITHOUT_BARRIERS = {
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Contents">',
+    '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+    "<pre>": '<pre tabindex="0">',
+    '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
+    "</head>": "<style>.toc-tree a { display: inline-block; min-height: 24px; min-width: 24px; }</style></head>",
+}
+"""What keeps readers with a keyboard or a screen reader out, and what replaces it."""
+
+
+TABLE = '<div class="table-wrapper'
+
+
+def _region(number: int) -> str:
+    """Attributes of a table that can be scrolled by keys."""
+    return f'tabindex="0" role="region" aria-label="Table {number}"'
+
+
+def remove_barriers(app: Sphinx, exception: Exception | None) -> None:
+    """Mend what the theme's pages lack."""
+    for file in app.outdir.rglob("*.html") if exception is None else ():
+        text = file.read_text(encoding="utf-8")
+        for found, better in WITHOUT_BARRIERS.items():
+            text = text.replace(found, better)
+        first, *tables = text.split(TABLE)
+        text = first + "".join(f"<div {_region(number)} {TABLE[5:]}{rest}" for number, rest in enumerate(tables, 1))
+        file.write_text(text, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Connect what is ours to Sphinx."""
     app.connect("source-read", add_contents)
+    app.connect("build-finished", remove_barriers)

@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.support.browser import DESKTOP, PHONE, open_page, show
+from tests.support.browser import DESKTOP, PHONE, barriers, open_page, show
 from tests.support.documentation.commands import documents
 from tests.support.documentation.site import Page, build_site
 from tests.support.folders import ROOT
@@ -106,6 +106,19 @@ def test_pages_fit_a_phone(site: Path, pages: dict[Path, Page]) -> None:
                 wide.append(str(file.relative_to(site)))
             assert_only_files(browser)
     assert wide == []
+
+
+KINDS = ("docs/index.html", "docs/results.html", "docs/tutorial.html", "search.html")
+"""A page of lists, one of tables and code, one of steps, and the search."""
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_rule_of_axe_is_broken(site: Path, dark: bool, size: tuple[int, int]) -> None:
+    with open_page(site / KINDS[0], size, dark) as browser:
+        for name in KINDS:
+            show(browser, site / name, size, dark)
+            assert barriers(browser) == [], name
 
 
 def assert_only_files(browser: Chrome) -> None:
