@@ -80,16 +80,16 @@ async def ask(
     try:
         async with asyncio.timeout(timeout_s):
             _, output, errors = await asyncio.gather(
-                _write(process, given), _read(process.stdout), _read(process.stderr)
+                _write(process, given), _read(process, process.stdout), _read(process, process.stderr)
             )
             code = await process.wait()
     except TimeoutError:
         return Answer(None, errors=f"{words[0]} has given no answer within {timeout_s:g} s")
-    except _TooMuchError:
-        return Answer(None, errors=f"{words[0]} has printed more than {MOST_BYTES >> 20} MiB")
     finally:
         if process.returncode is None:
-            await _kill(process)
+            await _end(process)
+    if output is None or errors is None:
+        return Answer(None, errors=f"{words[0]} has printed more than {MOST_BYTES >> 20} MiB")
     return Answer(code, output.decode(errors="replace"), errors.decode(errors="replace"))
 
 
@@ -109,10 +109,6 @@ def ask_and_wait(
     return found[0] if found else Answer(None, errors=f"{words[0]} could not be asked")
 
 
-class _TooMuchError(Exception):
-    """An output of more than MOST_BYTES."""
-
-
 async def _write(process: asyncio.subprocess.Process, given: bytes) -> None:
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -121,19 +117,27 @@ async def _write(process: asyncio.subprocess.Process, given: bytes) -> None:
         process.stdin.close()
 
 
-async def _read(stream: asyncio.StreamReader | None) -> bytes:
+async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader | None) -> bytes | None:
+    """All of an output, or None if it is more than MOST_BYTES, for which the program is killed."""
     assert stream is not None
     found = bytearray()
     while part := await stream.read(2**16):
+        if len(found) > MOST_BYTES:  # read to its end nevertheless: until then the pipe stays open
+            continue
         found += part
         if len(found) > MOST_BYTES:
-            raise _TooMuchError
-    return bytes(found)
+            _kill(process)
+    return bytes(found) if len(found) <= MOST_BYTES else None
 
 
-async def _kill(process: asyncio.subprocess.Process) -> None:
+def _kill(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill a program, and wait until it and its pipes have ended."""
+    _kill(process)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(KILL_TIMEOUT_S):
-            await process.wait()
+            await asyncio.gather(process.wait(), _read(process, process.stdout), _read(process, process.stderr))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from pathlib import Path
@@ -47,6 +48,7 @@ def test_a_program_without_an_end_is_killed_with_all_that_it_started(tmp_path: P
     os.mkfifo(held := tmp_path / "held")
     reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
     answer = ask_and_wait(["sh", "-c", f"sleep 60 > {held} & wait"], 0.5)
+    gc.collect()  # which warns of pipes that were left open
     assert answer.reason == "sh has given no answer within 0.5 s"
     os.set_blocking(reader, True)
     assert os.read(reader, 1) == b""  # nobody has its other end any more
@@ -56,6 +58,7 @@ def test_a_program_without_an_end_is_killed_with_all_that_it_started(tmp_path: P
 def test_a_flood_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "MOST_BYTES", 2**20)
     assert ask_and_wait(["yes"], LONG_S).reason == "yes has printed more than 1 MiB"
+    gc.collect()  # which warns of pipes that were left open
     # Neither a large input nor a large answer blocks the other.
     answer = ask_and_wait(["cat"], LONG_S, given=b"x" * 2**20)
     assert len(answer.output) == 2**20
