@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -138,12 +138,19 @@ def ssh_command(name: str, settings: SshSection) -> list[str]:
 
 def in_a_shell(name: str, settings: SshSection) -> str:
     """A command that a user pastes to reach a host as AIPerf does."""
-    chosen = []
-    if settings.config_file != DEFAULTS.config_file:
-        chosen += ["-F", settings.config_file]
+    return shlex.join(_typed(name, settings, find_target(name, settings).jump))
+
+
+def _typed(name: str, settings: SshSection, jump: str) -> list[str]:
+    """The words of ssh for a host behind jump hosts."""
+    chosen = ["-F", settings.config_file] if settings.config_file != DEFAULTS.config_file else []
     if settings.known_hosts != DEFAULTS.known_hosts:
         chosen += ["-o", _known_hosts(settings)]
-    return shlex.join(["ssh", *chosen, *(word for word in words_of(name) if word != "--")])
+        if jump:  # to its own jump hosts ssh hands down a configuration, and no options
+            rest, _, last = jump.rpartition(",")
+            before = shlex.join(_typed(last.removeprefix("ssh://"), settings, rest)[1:]).replace("%", "%%")
+            chosen += ["-o", f"ProxyCommand=ssh -W '[%h]:%p' {before}"]
+    return ["ssh", *chosen, *(word for word in words_of(name) if word != "--")]
 
 
 def _known_hosts(settings: SshSection) -> str:
@@ -207,8 +214,10 @@ def explained(name: str, settings: SshSection, said: str) -> str:
         return f"{where}: {unknown}{elsewhere}"
     # A jump host writes its own name in front of the same words.
     if refused := re.search(r"(\S+): Permission denied \(", said):
-        at = "" if refused[1].rpartition("@")[2] in (target.host, target.alias) else f" at its jump host {refused[1]}"
-        return f"{where}: no key is accepted{at}; passwords are not used. {_key_remedy(target)}{elsewhere}"
+        jump = _jump_host(target, settings, refused[1].rpartition("@")[2])
+        at = f" at its jump host {jump.name}" if jump else ""
+        remedy = _key_remedy(jump or target, settings)
+        return f"{where}: no key is accepted{at}; passwords are not used. {remedy}{elsewhere}"
     # A command that fails speaks first, through its shell; ssh only sees that it is gone.
     if target.command and "kex_exchange_identification" in said:
         return f"{where}: its ProxyCommand {target.command!r} fails: {said.strip().splitlines()[0]}"
@@ -225,20 +234,27 @@ def _network_trouble(said: str, settings: SshSection) -> str:
     return last_line(said) or "ssh has ended without a word"
 
 
+def _jump_host(target: Target, settings: SshSection, called: str) -> Target | None:
+    """The jump host with this name, address, or name in known_hosts; None if it is the target."""
+    if called in (target.host, target.alias, target.key_name):
+        return None
+    names = [name.removeprefix("ssh://") for name in target.jump.split(",") if name]
+    for number, name in enumerate(names):
+        jump = find_target(name, settings)
+        if called in (jump.host, jump.alias, jump.key_name):
+            return replace(jump, jump=",".join(names[:number]) or jump.jump)
+    return None
+
+
 def _host_key_trouble(target: Target, settings: SshSection, said: str) -> str | None:
-    jump = re.search(r"No \S+ host key is known for (\S+) and|Host key for (\S+) has changed", said)
-    key_name = (jump[1] or jump[2]) if jump else target.key_name
-    of = "its host key" if key_name == target.key_name else f"the host key of its jump host {key_name}"
+    found = re.search(r"No \S+ host key is known for (\S+) and|Host key for (\S+) has changed", said)
+    key_name = (found[1] or found[2]) if found else target.key_name
+    jump = _jump_host(target, settings, key_name)
+    of = f"the host key of its jump host {key_name}" if jump else "its host key"
     known = expanded(settings.known_hosts)
+    reached = jump or target
     trust = shlex.join(
-        [
-            "ssh",
-            "-o",
-            "StrictHostKeyChecking=accept-new",
-            "-o",
-            _known_hosts(settings),
-            *_reach(target, key_name),
-        ]
+        ["ssh", "-o", "StrictHostKeyChecking=accept-new", *_typed(reached.name, settings, reached.jump)[1:]]
     )
     if "REVOKED" in said:
         return f"{of} is marked as REVOKED in known_hosts: another machine, or a key that leaked; ask its administrator"
@@ -250,14 +266,10 @@ def _host_key_trouble(target: Target, settings: SshSection, said: str) -> str | 
     return None
 
 
-def _reach(target: Target, key_name: str) -> list[str]:
-    if key_name == target.key_name:
-        return target.words()
-    found = re.fullmatch(r"\[(.+)\]:(\d+)", key_name)
-    return ["-p", found[2], found[1]] if found else [key_name]
-
-
-def _key_remedy(target: Target) -> str:
+def _key_remedy(target: Target, settings: SshSection) -> str:
+    if target.jump and settings.config_file != DEFAULTS.config_file:  # which ssh-copy-id does not read
+        jumps = [find_target(name.removeprefix("ssh://"), settings) for name in target.jump.split(",")]
+        target = replace(target, jump=",".join(f"{jump.user}@{_in_brackets(jump.host)}:{jump.port}" for jump in jumps))
     there = [expanded(key) for key in target.keys if Path(expanded(key)).is_file()]
     copy = shlex.join(["ssh-copy-id", *target.words()])
     if not there and not _agents_keys():
@@ -267,6 +279,10 @@ def _key_remedy(target: Target) -> str:
             start = "" if os.environ.get("SSH_AUTH_SOCK") else 'eval "$(ssh-agent)" && '
             return f"The key has a passphrase; give it to the agent: {start}ssh-add {shlex.quote(key)}"
     return f"Install a key with: {copy}"
+
+
+def _in_brackets(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _is_locked(key: str) -> bool:

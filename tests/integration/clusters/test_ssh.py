@@ -144,7 +144,28 @@ def test_the_remedy_for_an_unknown_or_changed_host_works_when_pasted(
     through = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h0\n"), known_hosts=str(known),
                       client=client)  # fmt: skip
     known.write_text("")
-    assert f"the host key of its jump host [127.0.0.1]:{ssh_hosts.ports['h0']} is not known" in refusal("h1", through)
+    for of in (f"the host key of its jump host [127.0.0.1]:{ssh_hosts.ports['h0']}", "its host key"):
+        said = refusal("h1", through)
+        assert f"{of} is not known" in said
+        pasted(said.partition("then: ")[2])
+    assert run([*ssh_command("h1", through), "true"]).code == 0
+
+
+@BOTH_CLIENTS
+def test_a_key_is_installed_where_it_is_missing(client: Literal["openssh", "paramiko"], tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (tmp_path / "config").write_text(
+        f"Host *\n User me\n IdentityFile {key}\nHost gate\n HostName gate.example.org\n Port 2222\n"
+        "Host node\n HostName node.example.org\n ProxyJump gate\n"
+    )
+    settings = SshSection(client=client, config_file=str(tmp_path / "config"))
+    at_jump = explained("node", settings, "me@gate.example.org: Permission denied (publickey).")
+    assert "no key is accepted at its jump host gate; " in at_jump
+    assert "Install a key with: ssh-copy-id -p 2222 me@gate.example.org" in at_jump
+    at_node = explained("node", settings, "me@node.example.org: Permission denied (publickey).")
+    assert "no key is accepted; " in at_node
+    assert "ssh-copy-id -o ProxyJump=me@gate.example.org:2222 me@node.example.org" in at_node
 
 
 @BOTH_CLIENTS
