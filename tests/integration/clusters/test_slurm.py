@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
+from primary.allocations.time_left import time_left_s
 from primary.launchers import ReplicaSpec, make_launcher
 from replica.agent.share import slots_of_nodes
 from replica.trainer.starters import STARTERS, RankRequest
@@ -298,3 +300,20 @@ def test_nothing_listens_but_slurms_own_programs(allocation: str, tmp_path: Path
         assert [listening(member) for member in seen] == [set()] * len(seen)
         assert len(seen) >= 3, "the primary and two agents"
         process.communicate(timeout=240)
+
+
+def test_what_is_left_of_an_allocation_is_known(slurm: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["salloc", "--no-shell", "--nodes=1", "--no-kill"]
+    for option, longest_s in (("--time=30", 1800.0), ("--time=UNLIMITED", None)):
+        shown = subprocess.run([*words, option], capture_output=True, text=True, check=True).stderr
+        job = shown.split("allocation ")[1].split()[0]
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        monkeypatch.setenv("SLURM_JOB_NODELIST", "n1")
+        found = time_left_s(os.environ)
+        subprocess.run(["scancel", job], check=True)
+        if longest_s is None:
+            assert found is None
+        else:
+            assert found is not None
+            assert found[0] == f"SLURM job {job}"
+            assert 0 < found[1] <= longest_s

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from aiperf.clock import SystemClock
 from aiperf.facts import EpochFacts
@@ -22,7 +24,8 @@ from tests.support.trainings.requests import request_for
 from workloads.classification import CLASSIFICATION
 from workloads.science import SCIENCE
 
-IMAGES = 97
+IMAGES, EPOCHS = 97, 8
+FRESH = Begin(trial=1)
 SCHEDULES = {
     f"{name} {size}": SCIENCE.load(name).size(size).schedule for name in SCIENCE for size in ("official", "rehearsal")
 }
@@ -41,6 +44,7 @@ class Steps:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.rates: list[float] = []
+        self.epochs = 0
 
     def set_learning_rate(self, rate: float) -> None:
         self.rates.append(rate)
@@ -57,8 +61,23 @@ class Steps:
     def state(self) -> list[Any]:
         return []
 
+    def restore(self, state: list[Any]) -> None: ...
+
     def share(self) -> None: ...
-    def average_statistics(self) -> None: ...
+
+    def average_statistics(self) -> None:
+        self.epochs += 1
+
+
+class EpochClock(SystemClock):
+    """A clock that goes on by a second after each epoch, however long that took."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def monotonic_s(self) -> float:
+        return self._steps.epochs
 
 
 class Ranks(AloneCollective):
@@ -95,30 +114,51 @@ class Seen(RankReporter):
         self.epochs.append(facts)
 
 
-def rates_of(kind: str, ranks: int, epochs: int) -> tuple[list[float], list[float]]:
-    """The rate of each step, and the recorded one of each epoch."""
-    request = request_for("digits", epochs=epochs, max_epochs=epochs, batch_size=8, patience=99)
-    steps, seen = Steps(ranks), Seen()
-    inputs: Any = TrainingInputs(CLASSIFICATION, Source(), Ranks(ranks), request, RATES[kind](request, 1))  # type: ignore[arg-type]
-    Training(steps, inputs, SystemClock()).run(Begin(trial=1), seen)  # type: ignore[arg-type]
-    return steps.rates, [facts.learning_rate for facts in seen.epochs]
+def trained(
+    kind: str, ranks: int, epochs: int = EPOCHS, begin: Begin = FRESH, first_ranks: int = 1
+) -> tuple[list[float], list[EpochFacts]]:
+    """The rate of each step, and the facts of each epoch."""
+    request = request_for("digits", epochs=epochs, max_epochs=EPOCHS, batch_size=8, patience=99)
+    steps, seen, rate = Steps(ranks), Seen(), RATES[kind](request, first_ranks)
+    inputs: Any = TrainingInputs(CLASSIFICATION, Source(), Ranks(ranks), request, rate)  # type: ignore[arg-type]
+    Training(steps, inputs, EpochClock(steps)).run(begin, seen)  # type: ignore[arg-type]
+    return steps.rates, seen.epochs
 
 
 @pytest.mark.parametrize("kind", list(RATES))
 def test_rates_at_the_same_place_are_the_same_with_1_to_4_ranks(kind: str) -> None:
-    epochs = 8
     places: dict[int, np.float32] = {}
     recorded = set()
     for ranks in range(1, 5):
-        rates, by_epoch = rates_of(kind, ranks, epochs)
+        rates, facts = trained(kind, ranks)
+        by_epoch = [each.learning_rate for each in facts]
         recorded.add(tuple(by_epoch))
-        assert len(rates) % epochs == 0
-        per_epoch = len(rates) // epochs
+        assert len(rates) % EPOCHS == 0
+        per_epoch = len(rates) // EPOCHS
         assert [np.float32(rate) for rate in rates[::per_epoch]] == by_epoch, "what is recorded is applied"
         for number, rate in enumerate(rates):
             images = number // per_epoch * IMAGES + number % per_epoch * 8 * ranks
             assert places.setdefault(images, np.float32(rate)) == np.float32(rate)
     assert len(recorded) == 1
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["automl", "hepcnn official", "resnet-hep official"])
+def test_a_training_that_is_interrupted_after_any_epoch_keeps_its_rates_on_1_to_4_ranks(
+    kind: str, first: int, tmp_path: Path
+) -> None:
+    undisturbed = [facts.learning_rate for facts in trained(kind, first, first_ranks=first)[1]]
+    for last in range(1, EPOCHS):
+        for ranks in range(1, 5):
+            path = str(tmp_path / f"{last}-{ranks}")
+            # The state after `last` is the only one that is kept, and the epoch after it is lost.
+            begin = Begin(trial=1, checkpoint_path=path, checkpoint_interval_s=last)
+            before = trained(kind, first, last + 1, begin, first)[1][:last]
+            again = replace(begin, restore=last, states=(str(before[-1].state),))
+            rates, after = trained(kind, ranks, EPOCHS, again, first)
+            assert [facts.epoch for facts in (*before, *after)] == list(range(1, EPOCHS + 1))
+            assert [facts.learning_rate for facts in (*before, *after)] == undisturbed
+            assert np.float32(rates[0]) == undisturbed[last], "what is recorded is applied"
 
 
 @pytest.mark.parametrize("kind", list(RATES))
