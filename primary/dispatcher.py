@@ -287,7 +287,9 @@ class Dispatcher:
         # The last record may meet a full disk: the space that was kept for it is given back first.
         if self._context.reserve is not None:
             self._context.reserve.release()
-        files = await recorded_files(self._context.paths, self._system)
+        # A simulated run claims nothing about its nodes, and the same seed gives the same records.
+        simulated = self._config.training.trainer == "simulated"
+        files = () if simulated else await recorded_files(self._context.paths, self._system)
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail, files=files))
         self._context.announce(f"run ended: {reason}{f' ({detail})' if detail else ''}")
 
