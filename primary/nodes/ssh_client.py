@@ -138,7 +138,11 @@ def ssh_command(name: str, settings: SshSection) -> list[str]:
 
 def in_a_shell(name: str, settings: SshSection) -> str:
     """A command that a user pastes to reach a host as AIPerf does."""
-    return shlex.join(_typed(name, settings, find_target(name, settings).jump))
+    try:
+        jump = find_target(name, settings).jump
+    except LaunchError:  # the command itself shows what is wrong with the configuration
+        jump = ""
+    return shlex.join(_typed(name, settings, jump))
 
 
 def _typed(name: str, settings: SshSection, jump: str) -> list[str]:

@@ -221,6 +221,8 @@ def test_hosts_as_a_user_writes_them(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="'x' is not a port"):
         find_target("other:x", settings)
     assert in_a_shell("me@other:2200", settings) == f"ssh -F {config} -p 2200 me@other"
+    config.write_text("NoSuchOption yes\n")
+    assert in_a_shell("other", settings) == f"ssh -F {config} other"
 
 
 def test_hosts_that_mpirun_cannot_be_told_are_refused(tmp_path: Path) -> None:
