@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.interruptions import interrupted
 from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun, aiperf
 
@@ -109,12 +108,6 @@ def read(descriptor: int) -> bytes:
 def test_results_follow_without_a_sign_in_between(run: Path) -> None:
     shown = aiperf("report", run, environment={"TERM": "dumb"})
     assert "working" not in shown.stdout + shown.stderr
-
-
-@pytest.mark.parametrize("verb", ["config", "status", "rank"])
-def test_no_moment_of_a_verb_has_a_traceback(verb: str, run: Path) -> None:
-    """From the first import to the last line; `tests.faults.interruptions` has more of both."""
-    assert interrupted(verb, run.parent, moments=4) == []
 
 
 def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path: Path) -> None:
