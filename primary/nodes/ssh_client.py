@@ -203,6 +203,11 @@ def run(words: list[str], data: bytes = b"", timeout_s: float = QUERY_TIMEOUT_S)
     return answer
 
 
+GONE = "kex_exchange_identification|banner exchange"
+"""Beginnings of OpenSSH's line about a connection that ends before it is answered.
+
+Reading may be the first to see it, or writing."""
+
 ELSEWHERE = " (OpenSSH's programs are not on this machine: use them on another, and copy key and known_hosts here)"
 
 
@@ -222,9 +227,10 @@ def explained(name: str, settings: SshSection, said: str) -> str:
         at = f" at its jump host {jump.name}" if jump else ""
         remedy = _key_remedy(jump or target, settings)
         return f"{where}: no key is accepted{at}; passwords are not used. {remedy}{elsewhere}"
-    # A command that fails speaks first, through its shell; ssh only sees that it is gone.
-    if target.command and "kex_exchange_identification" in said:
-        return f"{where}: its ProxyCommand {target.command!r} fails: {said.strip().splitlines()[0]}"
+    if target.command and re.search(GONE, said):
+        # ssh's own line says only that the command is gone; the command, or its shell, says why.
+        own = [line for line in said.strip().splitlines() if not re.search(rf"{GONE}|UNKNOWN port", line)]
+        return f"{where}: its ProxyCommand {target.command!r} fails: {own[0] if own else last_line(said)}"
     return f"{where}: {_network_trouble(said, settings)}"
 
 

@@ -42,6 +42,17 @@ def test_errors_of_the_network_are_in_words(said: str, words: str) -> None:
     assert explained("n1", settings, said).startswith(f"n1 (n1:22): {words}")
 
 
+@pytest.mark.parametrize("ssh", ["kex_exchange_identification: Connection closed by remote host",
+                                 "banner exchange: Connection to UNKNOWN port 65535: Broken pipe"])  # fmt: skip
+@pytest.mark.parametrize("shell", ["/bin/sh: 1: exec: /no/nc: not found", ""])
+def test_a_proxy_command_that_fails_is_named_whoever_speaks_first(ssh: str, shell: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("Host n1\n ProxyCommand /no/nc %h %p\n")
+    settings = SshSection(config_file=str(tmp_path / "config"))
+    for said in (f"{shell}\n{ssh}", f"{ssh}\n{shell}"):
+        found = explained("n1", settings, said)
+        assert found == f"n1 (n1:22): its ProxyCommand '/no/nc %h %p' fails: {shell or ssh}"
+
+
 @pytest.mark.parametrize(
     ("offset_ms", "shown"), [(-20, "+0.0 s"), (0, "+0.0 s"), (-60, "-0.1 s"), (1200, "+1.2 s (!)")]
 )
