@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,14 +119,16 @@ class RunPaths:
         """The files of the history list, or of a role like "replica-0001". Raises OSError."""
         return _files_in(self.history, "*.jsonl" if role == "*" else f"{role}-*.jsonl")
 
-    def unlisted_files(self, writers: Iterable[str], listed: Container[Path]) -> list[Path]:
+    def unlisted_files(self, writers: Iterable[str], listed: Iterable[Path]) -> list[Path]:
         """The files of replicas' writers that are there, although this node does not list them yet.
 
         Clients of network file systems keep listings. Names of anything else are passed over.
         Raises OSError.
         """
-        files = (self.history_file(writer) for writer in writers if _REPLICAS_WRITER.fullmatch(writer))
-        return sorted(file for file in files if file not in listed and with_patience(file.exists, file))
+        # Names alone: of thousands of replicas all are listed nearly always.
+        missing = set(writers).difference(file.stem for file in listed)
+        files = (self.history_file(writer) for writer in missing if _REPLICAS_WRITER.fullmatch(writer))
+        return sorted(file for file in files if with_patience(file.exists, file))
 
     def telemetry_files(self) -> list[Path]:
         """Samples of telemetry, in the order of their names. Raises OSError."""
