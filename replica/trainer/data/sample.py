@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import SystemRandom
 
@@ -52,25 +53,20 @@ def fingerprint_of(request: TrainRequest, dataset: Dataset, rank: int = 0, ranks
     manifest = read_dataset_manifest(folder)
     if manifest.fingerprint is None:
         return None
-    for split in SPLITS:
-        entries = _entries(folder, manifest, split)
-        try:
-            _compare(folder, split, _sample(folder, manifest, split, RankShare(rank, ranks)), entries)
-        finally:
-            entries.close()
-    _compare_splits(folder, manifest)
+    with ExitStack() as stack:
+        entries: dict[Split, SortedEntries] = {}
+        for split in SPLITS:
+            entries[split] = stack.enter_context(closing(_entries(folder, manifest, split)))
+            _compare(folder, split, _sample(folder, manifest, split, RankShare(rank, ranks)), entries[split])
+        if rank == 0:  # one sample is enough
+            _compare_splits(folder, entries["train"], entries["validation"])
     return manifest.fingerprint
 
 
-def _compare_splits(folder: Path, manifest: DatasetManifest) -> None:
-    """Look for some validation images among those of training, by the entries of both."""
-    train, validation = (_entries(folder, manifest, split) for split in SPLITS)
-    try:
-        drawn = SystemRandom().sample(range(len(validation)), min(len(validation), SAMPLED_IMAGES))
-        shared = sum(train.has_image(validation[number]) for number in drawn)
-    finally:
-        train.close()
-        validation.close()
+def _compare_splits(folder: Path, train: SortedEntries, validation: SortedEntries) -> None:
+    """Look for some validation images among those of training. Raises DatasetError."""
+    drawn = SystemRandom().sample(range(len(validation)), min(len(validation), SAMPLED_IMAGES))
+    shared = sum(train.has_image(validation[number]) for number in drawn)
     if shared > LARGEST_SHARED * len(drawn):
         raise DatasetError(
             f"{folder}: {shared} of {len(drawn)} sampled validation images are training images, too; "
