@@ -99,16 +99,15 @@ def dating_of(data: RunData, arrivals: Sequence[Arrival]) -> Dating:
     own = [arrival for arrival in arrivals if (arrival.writer, arrival.sequence, arrival.digest) in times]
     if not own:
         return Dating(False, "none of the heads is one of these records")
-    delays = sorted({
+    delays = _first_arrivals(
         (times[each.writer, each.sequence, each.digest], each.arrived_ms) for each in own if each.arrived_ms is not None
-    })  # fmt: skip
+    )
     if not delays:
         return Dating(False, "the heads have no times of arrival")
     resumed = [resumption.time_ms for resumption in data.ledger.resumptions]
-    if problem := _problem(_first_arrivals(delays), released.time_ms, ended.time_ms, resumed):
+    if problem := _problem(delays, released.time_ms, ended.time_ms, resumed):
         return Dating(False, problem)
-    spread_ms = max(came - made for made, came in delays) - min(came - made for made, came in delays)
-    return Dating(True, f"{len(delays)} heads, delays within {format_duration(spread_ms / 1000)}")
+    return Dating(True, f"{len(delays)} heads, delays within {format_duration(_spread_ms(delays) / 1000)}")
 
 
 Delay = tuple[int, int]
@@ -123,6 +122,11 @@ def _first_arrivals(delays: Iterable[Delay]) -> list[Delay]:
     return sorted(first.items())
 
 
+def _spread_ms(delays: Iterable[Delay]) -> int:
+    late = [came_ms - made_ms for made_ms, came_ms in delays]
+    return max(late) - min(late)
+
+
 def _problem(delays: Sequence[Delay], released_ms: int, ended_ms: int, resumed_ms: Sequence[int]) -> str:
     """The reason why these heads do not date a run; empty if they do."""
     made = [time_ms for time_ms, _ in delays]
@@ -134,11 +138,10 @@ def _problem(delays: Sequence[Delay], released_ms: int, ended_ms: int, resumed_m
         # While no primary was there, there was no head.
         if after - before > GAP_MS and not any(before < time_ms <= after for time_ms in resumed_ms):
             return f"no head arrived for {format_duration((after - before) / 1000)} of it"
-    late = [came_ms - made_ms for made_ms, came_ms in delays]
-    if max(late) - min(late) > SPREAD_MS:
+    if (spread_ms := _spread_ms(delays)) > SPREAD_MS:
         return (
             f"the heads did not arrive at the pace of the records: delays differ by "
-            f"{format_duration((max(late) - min(late)) / 1000)} (allowed: {format_duration(SPREAD_MS / 1000)})"
+            f"{format_duration(spread_ms / 1000)} (allowed: {format_duration(SPREAD_MS / 1000)})"
         )
     return ""
 
