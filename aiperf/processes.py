@@ -177,9 +177,8 @@ def end_processes_with(word: str) -> None:
 def cpu_seconds_of(pid: int) -> float | None:
     """CPU time of a process and of those that it started and that still run; None if it is gone."""
     try:
-        head = psutil.Process(pid)
-        found = [head, *head.children(recursive=True)]
-        total = sum(sum(head.cpu_times()[:2]) for head in found)
+        first = psutil.Process(pid)
+        total = sum(sum(each.cpu_times()[:2]) for each in [first, *first.children(recursive=True)])
     except psutil.Error:  # one of them may end meanwhile
         return None
     return float(total)

@@ -349,8 +349,8 @@ RULES: tuple[Rule[RunFacts], ...] = (
     Rule("limits", f"weights of at least {MINIMUM_KEPT_WEIGHTS} trials kept; at most {MAXIMUM_PATIENCE_S:.0f} s of "
          f"patience with storage, {MAXIMUM_IN_A_ROW} failed trials in a row, {MAXIMUM_CHECKPOINT_INTERVAL_S:.0f} s "
          "between checkpoints", "setting", _limits, _within_limits),
-    Rule("failures", f"at most {FAILED_TRIALS} failed trials, or {FAILED_SHARE:.0%} of all".replace("%", " %"),
-         "setting", lambda f: f"{f.failed_trials} of {f.trials} trials",
+    Rule("failures", f"at most {FAILED_TRIALS} failed trials, or {100 * FAILED_SHARE:.0f} % of all", "setting",
+         lambda f: f"{f.failed_trials} of {f.trials} trials",
          lambda f: f.failed_trials <= max(FAILED_TRIALS, FAILED_SHARE * f.trials)),
     PRECISION,
     UPDATES,

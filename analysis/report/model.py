@@ -371,7 +371,7 @@ class Report(Part):
         return bool(self.configuration.get("run", {}).get("suite") == "science")
 
     @property
-    def dated(self) -> str | None:
+    def made(self) -> str | None:
         """Time of the release; of a rehearsal, whose times are virtual, of the rehearsal itself."""
         virtual = self.assumed is not None and self.assumed.machine is not None
         return self.assumed.made if virtual and self.assumed is not None else self.started

@@ -159,14 +159,14 @@ def _memory(evidence: Evidence) -> Iterator[Finding]:
     limits, share = memory_limits(evidence.data), replicas_of_node(evidence.data)
     for replica in evidence.of_replica:
         facts = evidence.data.system.get(str(replica))
-        device = facts.accelerator_memory_bytes if facts is not None else None
         # system.json describes the last node of a replica only.
-        if device is None or len(evidence.data.ledger.replicas[replica].arrivals) > 1:
+        if facts is None or len(evidence.data.ledger.replicas[replica].arrivals) > 1:
             continue
-        if replica not in limits or evidence.data.manifest.config.replica.accelerator_memory_gib is not None:
+        device, chosen = facts.accelerator_memory_bytes, evidence.data.manifest.config.replica.accelerator_memory_gib
+        if device is None or chosen is not None or replica not in limits:
             continue
         (lowest, highest), where = limits[replica], f"replica {replica}"
-        sharers = -(-share // max(1, (facts.accelerators if facts is not None else 0) or 0))
+        sharers = -(-share // max(1, facts.accelerators or 0))
         least = int(LEAST_MEMORY_SHARE * device) // sharers
         if highest > device:
             yield Finding("devices", where, f"a search for {highest} bytes of memory", f"{device} bytes")

@@ -263,7 +263,7 @@ def _row(result: RunResult, order: Order) -> Row:
         nodes=hardware.nodes,
         processor=hardware.processor,
         accelerator=hardware.accelerator,
-        started=report.dated,
+        started=report.made,
         run=_folder(result.origin).name,
         signer=result.signer,
         dated=result.dating.dated,

@@ -84,7 +84,7 @@ def scaling_rows(results: Sequence[RunResult]) -> tuple[ScalingRow, ...]:
                 report.error, ideal, report.score_ops / ideal if ideal and report.score_ops else None,
                 result.status, str(result.origin), _differences(smallest, report),
                 known.low if known is not None else None, known.high if known is not None else None,
-                hardware.nodes, hardware.processor, hardware.accelerator, report.dated,
+                hardware.nodes, hardware.processor, hardware.accelerator, report.made,
             )
         )  # fmt: skip
     return tuple(rows)

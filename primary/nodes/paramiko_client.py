@@ -54,9 +54,8 @@ class Paramiko:
         if jumps > MAX_JUMPS:
             raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
         target, options = self._look_up(name, settings)
-        first, *others = [jump.removeprefix("ssh://") for jump in target.jump.split(",")]
-        before = self._way_to(first, settings, jumps + 1) if first else []
-        before += [_hop(*self._look_up(other, settings)) for other in others]
+        before = self._way_to(target.jumps[0], settings, jumps + 1) if target.jumps else []
+        before += [_hop(*self._look_up(other, settings)) for other in target.jumps[1:]]
         return [*before, _hop(target, options)]
 
     def _look_up(self, name: str, settings: SshSection) -> tuple[Target, paramiko.SSHConfigDict]:

@@ -62,6 +62,11 @@ class Target:
             return self.alias
         return self.host if self.port == DEFAULT_PORT else f"[{self.host}]:{self.port}"
 
+    @property
+    def jumps(self) -> list[str]:
+        """Names of its jump hosts, the first one first."""
+        return [name.removeprefix("ssh://") for name in self.jump.split(",") if name]
+
     def words(self) -> list[str]:
         """Words of OpenSSH's programs that lead to it without any configuration."""
         through = f"ProxyJump={self.jump}" if self.jump else f"ProxyCommand={self.command}" if self.command else ""
@@ -185,10 +190,10 @@ def find_target(name: str, settings: SshSection) -> Target:
 def check_jumps(name: str, settings: SshSection) -> None:
     """Raise LaunchError if jump hosts form a circle: OpenSSH would start processes without end."""
     following, seen = name, 0
-    while jump := find_target(following, settings).jump:
+    while jumps := find_target(following, settings).jumps:
         # Of several hosts only the first one's own jump host counts: ssh reaches the others through
         # it.
-        following, seen = jump.partition(",")[0].removeprefix("ssh://"), seen + 1
+        following, seen = jumps[0], seen + 1
         if seen > MAX_JUMPS:
             raise LaunchError(f"{name}: more than {MAX_JUMPS} jump hosts; do they form a circle?")
 
@@ -248,11 +253,10 @@ def _jump_host(target: Target, settings: SshSection, called: str) -> Target | No
     """The jump host with this name, address, or name in known_hosts; None if it is the target."""
     if called in (target.host, target.alias, target.key_name):
         return None
-    names = [name.removeprefix("ssh://") for name in target.jump.split(",") if name]
-    for number, name in enumerate(names):
+    for number, name in enumerate(target.jumps):
         jump = find_target(name, settings)
         if called in (jump.host, jump.alias, jump.key_name):
-            return replace(jump, jump=",".join(names[:number]) or jump.jump)
+            return replace(jump, jump=",".join(target.jumps[:number]) or jump.jump)
     return None
 
 
@@ -278,7 +282,7 @@ def _host_key_trouble(target: Target, settings: SshSection, said: str) -> str | 
 
 def _key_remedy(target: Target, settings: SshSection) -> str:
     if target.jump and settings.config_file != DEFAULTS.config_file:  # which ssh-copy-id does not read
-        jumps = [find_target(name.removeprefix("ssh://"), settings) for name in target.jump.split(",")]
+        jumps = [find_target(name, settings) for name in target.jumps]
         target = replace(target, jump=",".join(f"{jump.user}@{_in_brackets(jump.host)}:{jump.port}" for jump in jumps))
     there = [expanded(key) for key in target.keys if Path(expanded(key)).is_file()]
     copy = shlex.join(["ssh-copy-id", *target.words()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aiperf.cli.units import percent
 from aiperf.errors import TrialFailedError
 from analysis.reading.run_data import RunData
 from analysis.report.devices import count_devices
@@ -28,12 +29,8 @@ def cost_line(data: RunData, seconds: float) -> str:
     devices = count_devices(data) or len(data.ledger.replicas)
     whole = data.duration_ms / 1000 * devices
     share = seconds / whole if whole > 0 else 0.0
-    line = f"about {seconds:.0f} accelerator seconds, {100 * share:.1f} % of the run's"
-    return (
-        line
-        if share <= MOST
-        else f"{line}: more than {MOST:.0%}; ask for fewer --draws or --steps".replace("%;", " %;")
-    )
+    line = f"about {seconds:.0f} accelerator seconds, {percent(share)} of the run's"
+    return line if share <= MOST else f"{line}: more than {100 * MOST:.0f} %; ask for fewer --draws or --steps"
 
 
 def _of_trial(data: RunData, recorded: Recorded, trial: int, steps: int | None) -> float:

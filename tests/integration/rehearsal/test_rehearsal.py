@@ -105,7 +105,7 @@ def test_its_dates_are_virtual_and_it_says_when_it_was_made(rehearsed: Path, tmp
     page = (rehearsed / "report" / "report.html").read_text()
     assert f"14 Nov 2023 22:13 UTC of virtual time, rehearsed on {day}, ran to its deadline" in page
     (row,) = rank([read_result(rehearsed)], "score").rows
-    assert row.started == report.dated == report.assumed.made, "2023 is no date of a result"
+    assert row.started == report.made == report.assumed.made, "2023 is no date of a result"
 
 
 def test_its_nodes_are_those_of_the_machine_file(rehearsed: Path) -> None:
