@@ -1,4 +1,4 @@
-"""Generated references: modules, configuration, report and command line, from the code.
+"""Generated references: modules, configuration, report, screening and command line, from the code.
 
 `make docs` writes them; `--check` only compares, and exits with 1 if one is stale.
 """
@@ -148,7 +148,21 @@ def report() -> str:
     """The report reference: every key of report.json with its description."""
     schema = json.loads((ROOT / "analysis" / "report.schema.json").read_text(encoding="utf-8"))
     lines = ["# Report reference", "", "Every key of `report.json`, from its schema: see [results](../results.md).", ""]
-    lines += ["## report.json", "", *_properties(schema)]
+    return _of_schema([*lines, "## report.json", ""], schema)
+
+
+def screen() -> str:
+    """The screening reference: every key of screen.json with its description."""
+    schema = json.loads((ROOT / "aiperf" / "screening" / "screen.schema.json").read_text(encoding="utf-8"))
+    about = "Every key of `screen.json`, from its schema: see [finding bad nodes](../howto/screen.md)."
+    outcome = schema["$defs"].pop("Outcome")
+    return _of_schema(
+        ["# Screening reference", "", about, "", "## screen.json", ""], outcome | {"$defs": schema["$defs"]}
+    )
+
+
+def _of_schema(lines: list[str], schema: dict[str, Any]) -> str:
+    lines += _properties(schema)
     for name, part in sorted(schema.get("$defs", {}).items()):
         if "properties" in part:
             lines += ["", f"## {name}", "", _cell(part.get("description", "")), "", *_properties(part)]
@@ -169,6 +183,8 @@ def _type(entry: dict[str, Any]) -> str:
         return " or ".join(dict.fromkeys(map(_type, entry["anyOf"])))
     if entry.get("type") == "array":
         return f"list of {_type(entry.get('items', {}))}"
+    if "enum" in entry:
+        return ", ".join(f"`{value}`" for value in entry["enum"])
     return str(entry.get("type", entry.get("const", "value")))
 
 
@@ -177,6 +193,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "configuration.md": configuration,
     "command-line.md": command_line,
     "report.md": report,
+    "screen.md": screen,
 }
 
 

@@ -20,6 +20,9 @@ from aiperf.wire.messages import Message
 WHOLE_NODE = "node"
 """Device of a measure that all devices of a node make together."""
 
+CPUS = "cpu"
+"""Device of all CPUs of a node's share."""
+
 WORKING = "measuring"
 """Measure of a row whose problem is that a process, or all of a node's work, has failed."""
 
@@ -53,26 +56,31 @@ class Present(Message, tag="present", frozen=True, kw_only=True):
     host: str
     node: dict[str, str | int | float | None]
     devices: tuple[str, ...]
+    """All devices of its share of the node, also those that are not measured."""
 
 
 class Row(Message, tag="row", frozen=True, kw_only=True):
     """One measure of one device: a value, or the reason why there is none."""
 
     device: str
+    """Device of the node, such as `gpu3` or `cpu`; `node`: all of them together."""
     kind: str
     """Model and size of the device: only devices of one kind are compared."""
     measure: str
+    """Name of the measure."""
     value: float | None = None
     """Operations, bytes or images per second."""
     spread: float = 0.0
     """(90th - 10th percentile) / median of the blocks of the measurement."""
     problem: str | None = None
+    """Reason why there is no value."""
 
 
 class Sheet(Message, tag="sheet", frozen=True, kw_only=True):
     """Answer to an order: rows, and facts of devices that may explain them."""
 
     rows: tuple[Row, ...]
+    """The measures of all devices of the node."""
     facts: dict[str, dict[str, float]] = field(default_factory=dict)
     """Facts by device (`aiperf.screening.causes.FACTS`)."""
 

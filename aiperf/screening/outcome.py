@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median_low
 from typing import Literal
 
 import msgspec
@@ -12,14 +13,17 @@ from msgspec import Struct
 
 from aiperf.errors import UsageError
 from aiperf.screening.causes import causes
-from aiperf.screening.judgement import Finding, Measured, judge
+from aiperf.screening.judgement import FEWEST, Finding, Measured, judge
 from aiperf.screening.measures import MEASURES
-from aiperf.screening.messages import Row, Sheet
+from aiperf.screening.messages import CPUS, WHOLE_NODE, Row, Sheet
 from aiperf.untrusted.reading import MIB, Limits, read_outside
 from aiperf.untrusted.structs import decoded
 
 FILE = "screen.json"
 """Name of the outcome in the folder that `aiperf screen --output` writes."""
+
+NEARLY_ALL = 0.75
+"""Share of equal nodes that must have as many devices before one is missed (our choice)."""
 
 
 class ScreenedNode(Struct, frozen=True, kw_only=True):
@@ -30,33 +34,43 @@ class ScreenedNode(Struct, frozen=True, kw_only=True):
     known_as: str | None = None
     """Name by which the launcher or the scheduler knows the node; null: it never said."""
     replica: int
+    """Number of the replica that a run would have on the node."""
     host: str | None = None
     """Name that the node gives itself; null if it never answered."""
     lost: str | None = None
     """Reason why it gave no more answers: it did not start, hung, died or printed nonsense."""
     sheets: tuple[Sheet, ...] = ()
+    """The measures, a sheet for each pass."""
 
 
 class Bad(Struct, frozen=True, kw_only=True):
     """A bad value, or a measure that failed on this device alone."""
 
     node: str
+    """Name of the node, as in `nodes`."""
     device: str
+    """Device of the node, such as `gpu3` or `cpu`; `node`: all of them together."""
     measure: str
+    """Measure that was bad or failed."""
     kind: str
-    reason: Literal["below its equals", "below the floor", "failed"]
+    """Model and size of the device."""
+    reason: Literal["below its equals", "below the floor", "failed", "missing"]
+    """Below what its equals have, below the floor of the baseline, without a value that its equals
+    have, or with fewer devices of the kind than other nodes."""
     value: float | None = None
-    """Operations, bytes or images per second; null if it failed."""
+    """Operations, bytes or images per second, or devices if some are missing; null if it failed."""
     typical: float | None = None
     """Median of the devices of this kind, or the floor of the baseline."""
     compared: int = 0
-    """Devices of this kind that were compared."""
+    """Devices of this kind, or nodes, that were compared."""
     causes: tuple[str, ...] = ()
     """Facts in which the device differs from the others, and which explain a low rate."""
 
     @property
     def text(self) -> str:
         """The finding in words."""
+        if self.reason == "missing":
+            return f"{self.value:.0f} x {self.kind}, the median of {self.compared} nodes is {self.typical:.0f}"
         measure = MEASURES.get(self.measure)
         if self.value is None or self.typical is None or measure is None:
             return f"{self.measure} failed"
@@ -69,20 +83,25 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The outcome of `aiperf screen`."""
 
     version: Literal[1] = 1
+    """Version of this format."""
     at: str
     """UTC at the end of the screening."""
     aiperf: str
     """Version of AIPerf."""
     launcher: str
+    """Launcher that started the programs of the nodes (`run.launcher`)."""
     quick: bool
+    """True if blocks were shorter and nothing was trained (`--quick`)."""
     lower_share: float
     """Share below the median from which on a device is bad."""
     passes: int
     """Number of passes: more than one if the first one had bad values."""
     nodes: tuple[ScreenedNode, ...]
+    """Every node that a run of the configuration would have, in the order of the replicas."""
     bad: tuple[Bad, ...]
     """Bad values, worst first."""
     remarks: tuple[str, ...] = ()
+    """Measures without a value, and kinds of which there are too few devices to compare."""
 
     @property
     def bad_nodes(self) -> tuple[str, ...]:
@@ -114,7 +133,7 @@ def bad_values(
     passes = [list(measured_in(nodes, number)) for number in range(_passes(nodes))]
     failed = [item for item in (passes[-1] if passes else []) if item.row.value is None]
     found = [_failed(item) for item in failed if _others_can(item, passes[-1])]
-    return tuple(found + [_with_causes(item, nodes) for item in judge(passes, lower_share, floors)])
+    return tuple(_missing(nodes) + found + [_with_causes(item, nodes) for item in judge(passes, lower_share, floors)])
 
 
 def measured_in(nodes: Iterable[ScreenedNode], number: int) -> Iterable[Measured]:
@@ -124,6 +143,27 @@ def measured_in(nodes: Iterable[ScreenedNode], number: int) -> Iterable[Measured
 
 def _passes(nodes: Iterable[ScreenedNode]) -> int:
     return max((len(node.sheets) for node in nodes), default=0)
+
+
+def _missing(nodes: Sequence[ScreenedNode]) -> list[Bad]:
+    """Nodes with fewer devices of a kind than nearly all nodes of the same CPUs have."""
+    alike: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
+    for node in nodes:
+        for sheet in node.sheets[-1:]:
+            kinds = {row.device: row.kind for row in sheet.rows if row.device != WHOLE_NODE}
+            alike[kinds.pop(CPUS, "")][node.name] = Counter(kinds.values())
+    found = []
+    for counts in alike.values():
+        for kind in dict.fromkeys(kind for each in counts.values() for kind in each):
+            middle = median_low([each[kind] for each in counts.values()])
+            having = sum(each[kind] >= middle for each in counts.values())
+            if having >= max(FEWEST, NEARLY_ALL * len(counts)):
+                found += [
+                    Bad(node=node, device=WHOLE_NODE, measure="devices", kind=kind, reason="missing",
+                        value=each[kind], typical=middle, compared=len(counts))
+                    for node, each in counts.items() if each[kind] < middle
+                ]  # fmt: skip
+    return found
 
 
 def _failed(item: Measured) -> Bad:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -14,7 +15,7 @@ from aiperf import __version__
 from aiperf.clock import Clock, format_utc
 from aiperf.config.placement import nodes_of
 from aiperf.config.settings import RunConfig
-from aiperf.errors import EnvironmentNotReadyError
+from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.screening.judgement import LOWER_SHARE
 from aiperf.screening.outcome import Outcome, ScreenedNode, bad_values, remarks_of
 from primary import preflight
@@ -59,9 +60,11 @@ async def screen_by(
 ) -> Outcome:
     """Screen the nodes that a launcher starts, with a scratch directory that they all see."""
     steps = 0 if order.quick or order.config.run.suite == "science" else STEPS
-    screening = Screening(order.config, launcher, folder, order.quick, order.devices, steps, order.limit_s)
+    screening = Screening(order.config, launcher, folder, order.quick, order.devices, steps, order.limit_s,
+                          has_queue(order.config))  # fmt: skip
     visits = await open_visits(screening)
     try:
+        _check_devices(order.devices, visits)
         present = sum(visit.lost is None for visit in visits)
         say(f"{present} of {len(visits)} nodes answer; they are measured")
         for number in range(PASSES):
@@ -80,6 +83,18 @@ async def screen_by(
         lower_share=order.lower_share, passes=number + 1, nodes=nodes,
         bad=bad_values(nodes, order.lower_share, order.floors), remarks=remarks_of(nodes),
     )  # fmt: skip
+
+
+def _check_devices(names: Sequence[str], visits: Sequence[Visit]) -> None:
+    """Raises UsageError if no node that answers has a device of one of these names."""
+    known = {name for visit in visits if visit.present is not None for name in visit.present.devices}
+    if known and (unknown := [name for name in names if name not in known]):
+        raise UsageError(f"--devices: no node has {', '.join(unknown)}; they have {', '.join(sorted(known))}")
+
+
+def has_queue(config: RunConfig) -> bool:
+    """True if the start of a replica may wait until others have ended."""
+    return config.run.launcher == "ray" or (config.run.launcher == "slurm" and "SLURM_JOB_ID" not in os.environ)
 
 
 def screened(config: RunConfig, visits: Sequence[Visit]) -> tuple[ScreenedNode, ...]:

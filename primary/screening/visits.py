@@ -1,7 +1,8 @@
 """The nodes of a screening: a program on each, started by the launcher, that answers orders.
 
 A node that hangs, dies or prints nonsense costs its own line: it is lost with the reason, and the
-others go on.
+others go on. Once half of the nodes have done a piece of work, the others have a few times as long
+as the median took: a node that hangs does not hold the screening for the whole time limit.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
@@ -31,6 +33,12 @@ from primary.launchers.talk import Talk
 END_GRACE_S = 10.0
 """Seconds for a node's program to end what it has started."""
 
+PATIENCE, PATIENCE_S = 5.0, 60.0
+"""Times the median of the nodes that are done, and seconds more, that the others have.
+
+A node that works at a fifth of the others' speed is still measured.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Screening:
@@ -45,6 +53,8 @@ class Screening:
     steps: int
     limit_s: float
     """Longest time of a node for its start and for each order."""
+    queues: bool = False
+    """True if a node's start may wait in a queue, so that those of others say nothing about it."""
 
 
 @dataclass(slots=True)
@@ -73,7 +83,8 @@ async def open_visits(screening: Screening) -> list[Visit]:
         for replica in range(screening.config.run.replicas)
     ]
     try:
-        await asyncio.gather(*(_begin(screening, visit) for visit in visits))
+        together = Together(screening.limit_s, None if screening.queues else len(visits))
+        await asyncio.gather(*(_begin(screening, visit, together) for visit in visits))
     except BaseException:
         await close_visits(visits)
         raise
@@ -87,10 +98,47 @@ async def close_visits(visits: Sequence[Visit]) -> None:
 
 async def measure_devices(screening: Screening, visits: Sequence[Visit]) -> None:
     """One pass: every node measures its devices, all at once, and appends a sheet."""
-    await asyncio.gather(*(_order(screening, visit) for visit in visits if visit.lost is None))
+    there = [visit for visit in visits if visit.lost is None]
+    together = Together(screening.limit_s, len(there))
+    await asyncio.gather(*(_order(visit, together) for visit in there))
 
 
-async def _begin(screening: Screening, visit: Visit) -> None:
+class Together:
+    """The time of a piece of work that nodes do at once, which ends soon after most have done it.
+
+    `nodes` is None if the nodes do not begin at once: each has the whole limit.
+    """
+
+    def __init__(self, limit_s: float, nodes: int | None) -> None:
+        self._began = asyncio.get_running_loop().time()
+        self._allowed_s, self._nodes = limit_s, nodes
+        self._took: list[float] = []
+        self._running: set[asyncio.Timeout] = set()
+
+    async def do(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do one node's work. Raises TimeoutError, in words, if it takes too long."""
+        try:
+            async with asyncio.timeout_at(self._began + self._allowed_s) as timeout:
+                self._running.add(timeout)
+                try:
+                    await work()
+                finally:
+                    self._running.discard(timeout)
+        except TimeoutError:
+            typical = f"; the median of the others: {format_duration(median(self._took))}" if self._took else ""
+            raise TimeoutError(f"no answer within {format_duration(self._allowed_s)}{typical}") from None
+        self._done()
+
+    def _done(self) -> None:
+        self._took.append(asyncio.get_running_loop().time() - self._began)
+        if self._nodes is None or 2 * len(self._took) < self._nodes:
+            return
+        self._allowed_s = min(self._allowed_s, PATIENCE * median(self._took) + PATIENCE_S)
+        for timeout in self._running:
+            timeout.reschedule(self._began + self._allowed_s)
+
+
+async def _begin(screening: Screening, visit: Visit, together: Together) -> None:
     config = screening.config
     module = python_module(
         "replica.agent.screen",
@@ -110,10 +158,10 @@ async def _begin(screening: Screening, visit: Visit) -> None:
             raise MessageError(f"expected the node's description, got {type(answer).__name__}")
         visit.present = answer
 
-    await _within(screening, visit, start)
+    await _within(together, visit, start)
 
 
-async def _order(screening: Screening, visit: Visit) -> None:
+async def _order(visit: Visit, together: Together) -> None:
     async def measure() -> None:
         assert visit.process is not None
         await visit.process.send(encode(MeasureDevices()))
@@ -122,16 +170,15 @@ async def _order(screening: Screening, visit: Visit) -> None:
             raise MessageError(f"expected a sheet of measures, got {type(answer).__name__}")
         visit.sheets.append(answer)
 
-    await _within(screening, visit, measure)
+    await _within(together, visit, measure)
 
 
-async def _within(screening: Screening, visit: Visit, work: Callable[[], Awaitable[None]]) -> None:
+async def _within(together: Together, visit: Visit, work: Callable[[], Awaitable[None]]) -> None:
     """Do a piece of work with a node; if it fails or takes too long, the node is lost."""
     try:
-        async with asyncio.timeout(screening.limit_s):
-            await work()
-    except TimeoutError:
-        visit.lost = f"no answer within {format_duration(screening.limit_s)}{await _explained(visit)}"
+        await together.do(work)
+    except TimeoutError as error:
+        visit.lost = f"{error}{await _explained(visit)}"
     except EOFError:
         assert visit.process is not None
         visit.lost = f"its program {await visit.process.wait()}{await _explained(visit)}"

@@ -64,9 +64,10 @@ def main(argv: list[str] | None = None) -> int:
 async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
     reader = await open_input()
     request = read_request(await reader.readline())
-    devices = _chosen(devices_of(own_accelerators(arguments), arguments.share), request.devices)
+    found = devices_of(own_accelerators(arguments), arguments.share)
+    devices = tuple(each for each in found if not request.devices or each.name in request.devices)
     node = Node(arguments, request, devices, SystemClock())
-    output.send(Present(host=this_host().name(), node=describe_node(), devices=tuple(each.name for each in devices)))
+    output.send(Present(host=this_host().name(), node=describe_node(), devices=tuple(each.name for each in found)))
     working: asyncio.Task[None] | None = None
 
     def end() -> None:
@@ -84,10 +85,6 @@ async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
             with contextlib.suppress(asyncio.CancelledError):
                 await working
     return EXIT_DONE
-
-
-def _chosen(found: tuple[Device, ...], names: tuple[str, ...]) -> tuple[Device, ...]:
-    return tuple(device for device in found if not names or device.name in names)
 
 
 async def _devices(node: Node, output: MessageOutput) -> None:

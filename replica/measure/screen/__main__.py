@@ -13,7 +13,7 @@ import sys
 from aiperf.clock import SystemClock
 from aiperf.frameworks.training_imports import import_lean
 from aiperf.processes import MessageOutput
-from aiperf.screening.messages import READY, Row
+from aiperf.screening.messages import CPUS, READY, Row
 from aiperf.signals import die_with_parent
 from replica.measure.micro.stacks import STACKS
 from replica.measure.screen.decoding import decoding_rate
@@ -43,7 +43,7 @@ def main() -> int:
         return 1
     for row in operator_rows(subject):
         output.send(row)
-    if subject.device == "cpu":
+    if subject.device == CPUS:
         output.send(subject.row("jpeg", *decoding_rate(arguments.cpus, clock.monotonic_s)))
     return 0
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+import re
 import shlex
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -17,6 +22,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
 from aiperf.screening.baseline import read_baseline, write_baseline
 from aiperf.screening.outcome import Outcome, read_outcome, write_outcome
+from aiperf.screening.schema import schema
 from primary.screening.screen import Order, screen_by
 from primary.screening.text import lines_to_paste, print_outcome
 from slurm.hostlists import expand
@@ -26,14 +32,20 @@ Slow = dict[int, dict[tuple[str, str], float]]
 
 
 def screened(
-    folder: Path, nodes: int, slow: Slow | None = None, faults: dict[int, Sequence[bytes | None]] | None = None
+    folder: Path,
+    nodes: int,
+    slow: Slow | None = None,
+    faults: dict[int, Sequence[bytes | None]] | None = None,
+    **more: Any,
 ) -> tuple[Outcome, FakeLauncher]:
     generator = np.random.default_rng(1)
     launcher = FakeLauncher(
-        answering(lambda replica: sheet(generator, 8, 0.004, (slow or {}).get(replica, {})), faults or {})
-    )
-    order = Order(load_config(overrides={"run.replicas": nodes, "run.launcher": "slurm", "run.dataset": "digits"}),
-                  folder, 0.01, quick=True)  # fmt: skip
+        answering(lambda replica: sheet(generator, more.get("devices", {}).get(replica, 8), 0.004,
+                                        (slow or {}).get(replica, {})), faults or {})
+    )  # fmt: skip
+    launched = {"run.replicas": nodes, "run.launcher": more.get("launcher_name", "slurm"), "run.dataset": "digits"}
+    order = Order(load_config(overrides=launched), folder, more.get("limit_s", 0.01), quick=True,
+                  devices=more.get("names", ()))  # fmt: skip
     outcome = asyncio.run(screen_by(launcher, order, folder, SystemClock(), lambda _: None))
     assert all(process.cancelled for process in launcher.processes), "no program is left on a node"
     return outcome, launcher
@@ -47,6 +59,40 @@ def test_a_bad_device_is_named_with_what_explains_it_and_no_other(tmp_path: Path
     assert bad.causes == ("its clock is at 1188 MHz (the others 1980)",)
     assert outcome.bad_nodes == outcome.hosts == ("n002",)
     assert outcome.passes == 3, "a bad value is confirmed"
+
+
+def test_a_node_that_hangs_holds_the_others_for_a_few_times_of_what_they_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("primary.screening.visits.PATIENCE_S", 0.01)
+    faults: dict[int, Sequence[bytes | None]] = {1: [present(1), None], 3: [None]}
+    outcome, _ = screened(tmp_path, 5, faults=faults, limit_s=10_000, launcher_name="local")
+    lost = {node.replica: node.lost or "" for node in outcome.nodes if node.lost is not None}
+    assert lost.keys() == {1, 3}
+    assert all(re.search(r"no answer within .*; the median of the others: ", reason) for reason in lost.values())
+
+
+def test_a_node_with_a_device_less_than_the_others_is_named(tmp_path: Path) -> None:
+    outcome, _ = screened(tmp_path, 4, devices={2: 7})
+    (bad,) = outcome.bad
+    assert (bad.node, bad.reason, bad.value, bad.typical) == ("n002", "missing", 7, 8)
+    assert outcome.reasons("n002") == [f"node: 7 x {KIND}, the median of 4 nodes is 8"]
+    mixed, _ = screened(tmp_path, 4, devices={2: 4, 3: 4})
+    assert mixed.bad == (), "a cluster of nodes of two sizes"
+
+
+def test_devices_that_no_node_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no node has gpu9; they have gpu0"):
+        screened(tmp_path, 2, names=("gpu0", "gpu9"))
+
+
+def test_an_outcome_fits_its_schema_and_the_file_is_the_classes(tmp_path: Path) -> None:
+    outcome, _ = screened(tmp_path, 4, {1: {("gpu0", "triad"): 0.5}}, {2: [None]})
+    text = resources.files("aiperf.screening").joinpath("screen.schema.json").read_text()
+    assert json.loads(text) == schema(), "run: make docs"
+    jsonschema.validate(json.loads(write_outcome(outcome)), schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"version": 2}, schema())
 
 
 def test_an_even_cluster_is_measured_once(tmp_path: Path) -> None:
