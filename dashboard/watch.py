@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 
 from aiperf.clock import Clock
+from aiperf.run_directory.changes import look_at
 from aiperf.run_directory.claim import find_holder
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import STALE_MS
@@ -59,23 +59,19 @@ class View:
 
     def _state_of_files(self) -> object:
         now_ms = self._clock.utc_ms()
-        sizes = []
-        for file in self._files(now_ms):
-            with contextlib.suppress(OSError):
-                facts = file.stat()
-                sizes.append((file.name, facts.st_size, facts.st_mtime_ns))
         status = self.answer.status if self.answer is not None else None
         passed = None if status is not None and status.state in OVER else now_ms // LONGEST_MS
         # The holder is part of the state: a primary that dies changes no file.
-        return sizes, find_holder(self.paths.claims, now_ms), passed
+        return self._look(now_ms), find_holder(self.paths.claims, now_ms), passed
 
-    def _files(self, now_ms: int) -> tuple[Path, ...]:
+    def _look(self, now_ms: int) -> object:
         """The files that change with the run: of a large one in progress, its snapshot alone."""
         with contextlib.suppress(OSError):
+            snapshot = self.paths.snapshot.stat()
             # In both directions: the file server's clock may be ahead of this one.
-            if abs(now_ms / 1000 - self.paths.snapshot.stat().st_mtime) < STALE_MS / 1000:
-                return (self.paths.snapshot,)
-        return (*self.paths.history_files(), self.paths.run, self.paths.system)
+            if abs(now_ms / 1000 - snapshot.st_mtime) < STALE_MS / 1000:
+                return snapshot.st_size, snapshot.st_ctime_ns
+        return look_at(self.paths)
 
 
 class Feed:

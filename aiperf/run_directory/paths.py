@@ -36,6 +36,11 @@ class RunPaths:
         return self.root / "snapshot.json"
 
     @property
+    def kept_status(self) -> Path:
+        """Status of a run that is over, for those who ask again; may be deleted."""
+        return self.root / "status.json"
+
+    @property
     def history(self) -> Path:
         """Directory of the history list: one file per writer."""
         return self.root / "history"
@@ -242,6 +247,7 @@ ENTRIES = (
     Entry(r"claims/\d{6,}\.json", "claims/*.json"),
     Entry(r"primary\.claim", "primary.claim"),
     Entry(r"snapshot\.json", "snapshot.json"),
+    Entry(r"status\.json", "status.json"),
     Entry(r"\.reserve", ".reserve"),
     Entry(r"nni\.json", "nni.json"),
     Entry(r"nni/.+", "nni/**/*"),

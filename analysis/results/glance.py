@@ -1,4 +1,5 @@
-"""The status of a run in a few words, and that of a large one without its records.
+"""The status of a run in a few words, and without its records that of a large one or of one that is
+over.
 
 `aiperf status` of thousands of replicas is asked every few seconds: it imports nothing that reads
 records or makes reports.
@@ -6,18 +7,26 @@ records or makes reports.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Literal
 
+from pydantic import BaseModel, ConfigDict
+
+from aiperf import __version__
 from aiperf.cli.quality import qualities_text
 from aiperf.cli.units import count
+from aiperf.errors import RunDirectoryError
 from aiperf.facts import Measured
+from aiperf.files import atomic_file
 from aiperf.processes import tail
 from aiperf.rules.score import error_of, regulated
-from aiperf.run_directory.claim import find_holder
+from aiperf.run_directory.changes import Seen, look_at
+from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.snapshot import Snapshot, read_snapshot
-from aiperf.run_directory.state import State, next_command
+from aiperf.run_directory.snapshot import SNAPSHOT_LIMITS, Snapshot, read_snapshot
+from aiperf.run_directory.state import OVER, State, next_command
+from aiperf.untrusted.reading import read_outside
 from analysis.reading.nodes import read_system
 from analysis.report.estimates import Part
 
@@ -81,8 +90,10 @@ class RunStatus(Part):
     """A run at this moment."""
 
     schema_version: int = 1
-    source: Literal["records", "snapshot"] = "records"
-    """snapshot: what the primary of a large run in progress has heard, a few seconds old."""
+    source: Literal["records", "snapshot", "report"] = "records"
+    """snapshot: what the primary of a large run in progress has heard, a few seconds old. report:
+    what the last report found in the records, which have not changed since.
+    """
     name: str
     """Name of the run."""
     state: State
@@ -107,7 +118,7 @@ class RunStatus(Part):
     duration_s: float
     """Seconds that the run lasts as planned."""
     left_s: float | None
-    """Seconds to the deadline from now on, at least 0; null before the release."""
+    """Seconds to the deadline from now on, 0 if the run is over; null before the release."""
     trials: int
     error: float
     """1 - best top-1 accuracy so far."""
@@ -132,15 +143,27 @@ def models_text(status: RunStatus) -> str:
     return f"{reached}; best {best}" if best else reached
 
 
-def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
-    """The status of a large run in progress, from the snapshot that its primary keeps.
+class KeptStatus(BaseModel):
+    """The status of a run that is over, and the files that it was made from."""
 
-    None without a recent one of a primary that lives: `run_status` reads the records. Nothing
-    official is made of it.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: str = __version__
+    """Version that computed the status: another one may count in another way."""
+    seen: Seen
+    status: RunStatus
+
+
+def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
+    """The status without the records: of a large run in progress, and of one that is over.
+
+    The first comes from the snapshot that its primary keeps, the other from what its last report
+    found. None without a recent snapshot of a primary that lives, and without a report of the files
+    as they are: `run_status` reads the records. Nothing official is made of it.
     """
     holder, found = find_holder(paths.claims, now_ms), read_snapshot(paths, now_ms)
     if found is None or holder is None or not holder.alive or (holder.host, holder.pid) != (found.host, found.pid):
-        return None
+        return _kept(paths, holder)
     error, images = 1.0, found.validation_images
     if found.best_accuracy is not None:
         error = error_of(round(found.best_accuracy * images), images)
@@ -164,6 +187,30 @@ def status_at_a_glance(paths: RunPaths, now_ms: int) -> RunStatus | None:
         waits_for=waits_of(paths) if state == "starting" else (),
         next=next_command(state, paths),
     )
+
+
+def keep_status(paths: RunPaths, status: RunStatus, seen: Seen) -> None:
+    """Keep the status of a run that is over; `seen`: its files, as they were before they were read.
+
+    A file system that refuses costs the file, and nothing else.
+    """
+    kept = KeptStatus(seen=seen, status=status.model_copy(update={"source": "report", "primary": None, "next": ""}))
+    with contextlib.suppress(OSError), atomic_file(paths.kept_status) as stream:
+        stream.write(kept.model_dump_json().encode())
+
+
+def _kept(paths: RunPaths, holder: SeenHolder | None) -> RunStatus | None:
+    """The status that the last report kept, if the files are as they were."""
+    if not paths.kept_status.exists():
+        return None
+    try:
+        kept = read_outside(paths.kept_status, KeptStatus.model_validate_json, SNAPSHOT_LIMITS)
+        if kept.version != __version__ or kept.status.state not in OVER or kept.seen != look_at(paths):
+            return None
+    except (RunDirectoryError, OSError):
+        return None
+    next_one = next_command(kept.status.state, paths)
+    return kept.status.model_copy(update={"primary": str(holder) if holder is not None else None, "next": next_one})
 
 
 def waits_of(paths: RunPaths) -> tuple[str, ...]:

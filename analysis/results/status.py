@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from aiperf.records.columns import moments_of
 from aiperf.run_directory.claim import SeenHolder
-from aiperf.run_directory.state import IN_PROGRESS, State, next_command
+from aiperf.run_directory.state import IN_PROGRESS, OVER, State, next_command
 from analysis.output.page.vocabulary import slowness
 from analysis.output.tables import worst_first
 from analysis.reading.run_data import RunData
@@ -18,7 +18,7 @@ from analysis.results.glance import ReplicaStatus, RunStatus, WorkloadStatus, wa
 
 def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms: int) -> RunStatus:
     """The status of a run by its report; `holder` is the primary that claims it."""
-    state = report.state or "ended"
+    state, left_s = report.state or "ended", seconds_left(data, now_ms)
     return RunStatus(
         name=report.name,
         state=state,
@@ -27,7 +27,7 @@ def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms:
         primary=str(holder) if holder is not None else None,
         elapsed_s=report.duration_s,
         duration_s=data.manifest.config.run.duration,
-        left_s=seconds_left(data, now_ms),
+        left_s=0.0 if state in OVER and left_s is not None else left_s,
         trials=len(data.ledger.trials),
         models=sum(part.instances for part in report.workloads) if report.is_science else None,
         reached=sum(part.reached for part in report.workloads) if report.is_science else None,

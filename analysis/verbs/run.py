@@ -12,6 +12,7 @@ from aiperf.cli.lines import say, say_json, warn
 from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
+from aiperf.run_directory.changes import look_at
 from aiperf.run_directory.measured import read_rows
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.run_directory.state import OVER, State, next_command
@@ -20,9 +21,11 @@ from analysis.output.tables import print_report
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import no_garbage_collection
 from analysis.report.build import build_report
-from analysis.report.state import seconds_left
+from analysis.report.state import recorded_state, seconds_left
 from analysis.results.archive import OWN_FILES, is_archive
+from analysis.results.glance import keep_status
 from analysis.results.source import opened_run, read_result_data
+from analysis.results.status import run_status
 from analysis.results.verify import notes_of, verify
 
 PATIENCE_S = 10.0
@@ -53,9 +56,12 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _report_of(arguments: argparse.Namespace, paths: RunPaths) -> int:
     micro = () if arguments.micro is None else read_rows(arguments.micro)
+    seen, unpacked = look_at(paths), paths.root != arguments.run
     with no_garbage_collection():
-        data, state = read_result_data(paths, unpacked=paths.root != arguments.run)
+        data, state = read_result_data(paths, unpacked)
         report = build_report(data, state, micro=micro)
+    if arguments.output is None and recorded_state(data) in OVER:
+        keep_status(paths, run_status(data, report, None, data.end_ms), seen)
     # Tables take memory that processes that read can do without.
     from analysis.output.artifacts import write_numbers, write_report  # noqa: PLC0415
 

@@ -1,6 +1,6 @@
 """The verb `aiperf status`, which starts fast.
 
-What reads records is imported only if there is no snapshot.
+What reads records is imported only if there is neither a snapshot nor a status that a report kept.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _status_line(status: RunStatus) -> str:
         case "failed":
             state = "failed: no replica was left"
         case _:
-            state = f"ended: {status.ended}"
+            state = f"ended: {status.ended}" + _simulated(status)
     return f"run {status.name!r}: {state}; {passed}; {results}"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.scale.made.records import generate
+from benchmarks.scale.status import ask
 
 REPLICAS, TRIALS, ARCHITECTURES = 512, 20_000, 8_000
 
@@ -21,11 +22,13 @@ LOOK_S = 0.5
 
 
 def measure(scratch: Path) -> dict[str, float]:
-    """Seconds of `aiperf report`, and its peak memory in MB."""
+    """Seconds of `aiperf report`, its peak memory in MB, and `aiperf status` after it."""
     root = scratch / "report-at-scale"
     generate(root, REPLICAS, TRIALS, ARCHITECTURES)
     seconds, peak_mb = report(root)
-    return {"report_s": seconds, "report_peak_mb": peak_mb}
+    status_s, status_cpu_s = ask(root, "ended")
+    return {"report_s": seconds, "report_peak_mb": peak_mb, "ended_status_s": status_s,
+            "ended_status_cpu_s": status_cpu_s}  # fmt: skip
 
 
 def report(root: Path, program: tuple[str, ...] = (sys.executable, "-m", "aiperf")) -> tuple[float, float]:

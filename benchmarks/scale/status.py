@@ -34,7 +34,7 @@ def measure(scratch: Path) -> dict[str, float]:
     with Claim(paths.claims, clock):
         for _ in range(CALLS):
             SnapshotDisplay(paths, config, clock).refresh(_view(config.run.duration))
-            wall_s, cpu_s = _status(paths.root)
+            wall_s, cpu_s = ask(paths.root, "running")
             walls.append(wall_s)
             cpus.append(cpu_s)
     return {"status_s": median(walls), "status_cpu_s": median(cpus)}
@@ -49,14 +49,14 @@ def _view(duration_s: float) -> RunView:
     return view
 
 
-def _status(root: Path) -> tuple[float, float]:
-    """Wall and CPU seconds of the command."""
+def ask(root: Path, state: str) -> tuple[float, float]:
+    """Wall and CPU seconds of the command, which must say this state."""
     before, began_s = os.times(), time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "aiperf", "status", str(root)], capture_output=True, text=True, check=True
     )
     took_s, after = time.perf_counter() - began_s, os.times()
-    if "running" not in done.stdout:
-        raise SystemExit(f"aiperf status says of a run in progress: {done.stdout[:200]}")
+    if f": {state}" not in done.stdout.splitlines()[0]:
+        raise SystemExit(f"aiperf status says of a run that is {state}: {done.stdout[:200]}")
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
     return took_s, cpu_s

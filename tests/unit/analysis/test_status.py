@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 import pytest
 
+from aiperf import __version__
 from aiperf.cli.console import PlainConsole
 from aiperf.cli.tables import make_table
 from aiperf.config.settings import load_config
@@ -26,7 +29,7 @@ from analysis.output.frames import csv_tables
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.state import read_now
-from analysis.results.glance import RunStatus
+from analysis.results.glance import RunStatus, status_at_a_glance
 from analysis.results.status import run_status
 from analysis.verbs.status import STATUS, _status_line
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf
@@ -185,3 +188,65 @@ def test_the_lost_come_first_with_their_node_and_the_end_says_why(tmp_path: Path
     why = next(line for line in lines if line.startswith("why: "))
     assert why == "why: 1 of 3 replicas lost: replica 2 (node-2): killed by SIGKILL; out of memory"
     assert lines.index(why) == len(lines) - 2
+
+
+def ended(root: Path) -> HandMadeRun:
+    return in_progress(root).support(100).end(100)
+
+
+def test_the_status_after_a_report_is_what_the_report_found_until_a_file_changes(tmp_path: Path) -> None:
+    run = ended(tmp_path / "a run")
+    assert status_at_a_glance(run.paths, T0_MS) is None, "there is no report yet"
+    aiperf("report", run.paths.root)
+    found, at_once = status_of(run, 200), status_at_a_glance(run.paths, T0_MS)
+    assert at_once is not None
+    assert at_once.source == "report"
+    assert at_once.model_copy(update={"source": "records"}) == found
+    assert (found.state, found.left_s, found.next) == ("ended", 0.0, f"aiperf report '{tmp_path}/a run'")
+    shown = json.loads(aiperf("status", run.paths.root, "--format", "json").stdout)
+    assert RunStatus.model_validate(shown) == at_once
+    file = run.paths.history_files()[0]
+    content = file.read_bytes()
+    file.write_bytes(content[:-2] + b"!\n")
+    os.utime(file, ns=(file.stat().st_atime_ns, 0))
+    assert status_at_a_glance(run.paths, T0_MS) is None, "the same size"
+    aiperf("report", run.paths.root)
+    assert status_at_a_glance(run.paths, T0_MS) == found.model_copy(
+        update={"source": "report", "score_ops": None, "regulated_score_ops": None}
+    ), "a damaged record costs the score"
+    run.paths.history_file("replica-0001-77").touch()
+    assert status_at_a_glance(run.paths, T0_MS) is None, "another file"
+
+
+def test_a_copy_another_version_and_a_damaged_file_are_read_from_the_records(tmp_path: Path) -> None:
+    run = ended(tmp_path / "run")
+    aiperf("report", run.paths.root)
+    shutil.copytree(run.paths.root, tmp_path / "copy")
+    assert status_at_a_glance(RunPaths(tmp_path / "copy"), T0_MS) is None
+    kept = run.paths.kept_status.read_text()
+    for changed in (kept.replace(__version__, "0.0.1", 1), kept[:-9], kept.replace('"ended"', '"running"', 1), "[]"):
+        run.paths.kept_status.write_text(changed)
+        assert status_at_a_glance(run.paths, T0_MS) is None
+        assert json.loads(aiperf("status", run.paths.root, "--format", "json").stdout)["source"] == "records"
+
+
+def test_a_run_that_may_be_resumed_keeps_no_status(tmp_path: Path) -> None:
+    run = in_progress(tmp_path)
+    run.primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 50_000))
+    assert aiperf("report", tmp_path).returncode == 0
+    assert run.paths.report_json.exists()
+    assert not run.paths.kept_status.exists(), "by the clock it has failed, and by another it has not"
+
+
+def test_the_report_of_a_folder_and_of_an_archive_keeps_no_status(tmp_path: Path) -> None:
+    run = ended(tmp_path / "run")
+    aiperf("report", run.paths.root, "--output", tmp_path / "out")
+    assert (tmp_path / "out" / "report.json").exists()
+    assert not run.paths.kept_status.exists()
+    aiperf("report", run.paths.root)
+    assert aiperf("export", run.paths.root, "--file", tmp_path / "a.tar.gz").returncode == 0
+    with tarfile.open(tmp_path / "a.tar.gz") as archive:
+        names = [Path(name).name for name in archive.getnames()]
+    assert "report.json" in names
+    assert "status.json" not in names, "it would not be true of any copy"
+    assert aiperf("verify", run.paths.root).stdout.endswith(" 0 problem(s)\n")
