@@ -50,7 +50,7 @@ def test_status_of_a_finished_run_and_formats(tmp_path: Path) -> None:
     assert shown.stderr.splitlines()[-1].startswith("AIPerf: score=")
     assert json.loads(shown.stdout) == report(output)
     status = aiperf("status", output)
-    assert "ended: deadline; 2 of 2 s" in status.stdout
+    assert "ended: deadline (simulated: nothing is trained); 2 of 2 s" in status.stdout
     found = json.loads(aiperf("status", output, "--format", "json").stdout)
     assert (found["state"], found["score_ops"]) == ("ended", report(output)["score_ops"])
 

@@ -14,6 +14,7 @@ from aiperf.clock import SystemClock
 from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import load_config
 from aiperf.rules.score import regulated
+from aiperf.run_directory.changes import look_at
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
@@ -132,5 +133,11 @@ def test_command_and_dashboard_read_the_snapshot_in_place_of_the_records(tmp_pat
         assert answer.status is not None
         assert answer.status.source == "snapshot"
         view = View(paths, Worker(), clock)
-        assert view._files(clock.utc_ms()) == (paths.snapshot,)
-        assert paths.history_file("replica-0000-1") in view._files(clock.utc_ms() + STALE_MS)
+        seen, of_records = view._look(clock.utc_ms()), view._look(clock.utc_ms() + STALE_MS)
+        assert of_records == look_at(paths)
+        with paths.history_file("replica-0000-1").open("ab") as stream:
+            stream.write(b"nor this\n")
+        assert view._look(clock.utc_ms()) == seen, "of the records nothing is looked at"
+        assert view._look(clock.utc_ms() + STALE_MS) != of_records
+        paths.snapshot.write_bytes(paths.snapshot.read_bytes() + b"\n")
+        assert view._look(clock.utc_ms()) != seen
