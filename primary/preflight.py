@@ -85,7 +85,7 @@ def usage_problems(config: RunConfig, output: Path) -> list[str]:
         *search_problems(config),
         *launcher_problems(config),
         *portal_problems(config),
-        *output_problems(output),
+        *output_problems(output, config.search.space is not None),
     ]
 
 
@@ -128,8 +128,11 @@ def portal_problems(config: RunConfig) -> list[str]:
     ]
 
 
-def output_problems(output: Path) -> list[str]:
-    """Reasons why a run cannot be written there."""
+def output_problems(output: Path, with_space: bool = False) -> list[str]:
+    """Reasons why a run cannot be written there.
+
+    `with_space`: it writes a hyperparameters.json of its own.
+    """
     if problem := unusable_path(output):
         return [f"--output: {problem}"]
     if not output.exists():
@@ -142,9 +145,16 @@ def output_problems(output: Path) -> list[str]:
             f"--output {output} holds another run, which was not changed; to resume it: {again} "
             "(or start it with --or-resume); else name a new directory"
         ]
-    if any(output.iterdir()):
+    if not all(_is_left_of_a_start(path, with_space) for path in output.rglob("*")):
         return [f"--output {output} is not empty; name a new or an empty directory"]
     return foreign_hands(output)
+
+
+def _is_left_of_a_start(path: Path, with_space: bool) -> bool:
+    """True for what a run leaves that was killed before it had a run.json; it can begin again."""
+    if path.is_dir() and not path.is_symlink():
+        return path.name in ("history", "models", "candidates", "logs")
+    return (with_space and path.name == "hyperparameters.json") or path.match(".*.tmp")
 
 
 def package_problems(config: RunConfig) -> list[str]:

@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from aiperf.cli.lines import warn
 from aiperf.errors import EXIT_DONE, EXIT_USAGE, RunFailedError, UsageError
 from aiperf.files import write_atomically
 from aiperf.processes import python_module
 from aiperf.records.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.signals import heeded
+from primary.resumption import DONE
 
 SERIES = "series.json"
+SAME_COMMAND = "the same command resumes the series"
+
+
+class Programs:
+    """The programs of a series, one at a time.
+
+    SIGTERM and warnings of the end are passed on to them.
+
+    Ctrl-C reaches a program from the terminal; it is waited for, since it ends its run in order.
+    """
+
+    def __init__(self, output: TextIO | None, lock: int) -> None:
+        self._output = output
+        self._lock = lock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending = self._passed_on = False
+
+    def run(self, words: Sequence[str]) -> int:
+        """Run `aiperf` with these words to its end; its exit code.
+
+        Raises RunFailedError if the series has to end.
+        """
+        if self._ending:
+            raise RunFailedError(f"the series was interrupted; {SAME_COMMAND}")
+        # Whatever becomes of this process, the series is in use while the program works.
+        self._process = subprocess.Popen(python_module("aiperf", *words), stdout=self._output, pass_fds=[self._lock])
+        self._pass_on()  # the signal may have come while the program started
+        try:
+            return self._process.wait()
+        except KeyboardInterrupt:
+            self._process.wait()
+            raise
+
+    def end(self) -> None:
+        """End the program in order, and start no other."""
+        self._ending = True
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._ending and self._process is not None and not self._passed_on:
+            self._passed_on = True
+            self._process.terminate()
 
 
 def run_series(folder: Path, counts: Sequence[int], words: Sequence[str], output: TextIO | None = None) -> list[Path]:
@@ -23,26 +70,31 @@ def run_series(folder: Path, counts: Sequence[int], words: Sequence[str], output
     `words` are options of `aiperf run`; the runs print to `output`, by default to standard output.
     Finished runs are kept, interrupted ones resume. Raises UsageError if the folder holds a series
     of another configuration, and RunFailedError if a run ends without a result; the work of the
-    series up to then is kept.
+    series up to then is kept. Waits while another process works on the series, such as the last run
+    of one that was killed.
     """
     _claim(folder, words)
-    targets = []
-    for count in counts:
-        target = folder / f"replicas-{count:04d}"
-        command = _command(target, count, words)
-        if command is not None:
-            code = subprocess.run(python_module("aiperf", *command), check=False, stdout=output).returncode
-            if code == EXIT_USAGE and command[0] == "resume":
-                raise RunFailedError(
-                    f"the run with {count} replicas cannot be resumed; move {target} away, and the same command "
-                    "starts it again"
-                )
-            if code != EXIT_DONE:
-                raise RunFailedError(
-                    f"the run with {count} replicas ended with exit code {code}; the same command resumes the series"
-                )
-        targets.append(target)
+    targets = [folder / f"replicas-{count:04d}" for count in counts]
+    with _locked(folder) as lock:
+        programs = Programs(output, lock)
+        with heeded(programs.end):
+            for count, target in zip(counts, targets, strict=True):
+                _carry_out(programs, target, count, words)
     return targets
+
+
+def _carry_out(programs: Programs, target: Path, count: int, words: Sequence[str]) -> None:
+    """Begin or resume a run, unless it is over."""
+    command = _command(target, count, words)
+    if command is None:
+        return
+    code = programs.run(command)
+    if code == EXIT_USAGE and command[0] == "resume":
+        raise RunFailedError(
+            f"the run with {count} replicas cannot be resumed; move {target} away, and the same command starts it again"
+        )
+    if code != EXIT_DONE:
+        raise RunFailedError(f"the run with {count} replicas ended with exit code {code}; {SAME_COMMAND}")
 
 
 def _claim(folder: Path, words: Sequence[str]) -> None:
@@ -61,6 +113,23 @@ def _claim(folder: Path, words: Sequence[str]) -> None:
         )
 
 
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """Lock the series for this process and the programs that it starts: a descriptor for them.
+
+    A file system without locks gives none: then the claims of the runs alone keep processes apart.
+    """
+    with (folder / SERIES).open("r+b") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            warn(f"waiting for the process that works on the series {folder}")
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield stream.fileno()
+
+
 def _command(target: Path, count: int, words: Sequence[str]) -> list[str] | None:
     """Arguments of `aiperf` for one run; None if it is over."""
     if not RunPaths(target).run.exists():
@@ -69,6 +138,6 @@ def _command(target: Path, count: int, words: Sequence[str]) -> list[str] | None
 
 
 def is_over(target: Path) -> bool:
-    """True if a run has reached its deadline."""
+    """True if nothing is left to resume: the time of the run is over, or its work is done."""
     end = read_ledger(open_run(target)).run_ended
-    return end is not None and end.body.reason == "deadline"
+    return end is not None and end.body.reason in DONE

@@ -91,3 +91,34 @@ def nothing_is_left(output: Path, timeout_s: float = 0) -> None:
     while left := [*filter(None, map(command, processes_with(output)))]:
         assert time.monotonic() < end, left
         time.sleep(0.05)
+
+
+SMALL_SERIES = ("--suite", "science", "--rehearsal", "--workload", "hepcnn", "--duration", "30m",
+                "--set", "training.trainer=simulated", "--set", "simulated.epoch_seconds=0.3",
+                "--set", "science.max_epochs=6")  # fmt: skip
+"""A series of runs that end by themselves: whenever they are interrupted, time is left."""
+
+
+def interrupt_series(output: Path, *words: str, orphan: bool) -> None:
+    """Kill a series in its second run, which goes on by itself as an orphan if the test wants so.
+
+    The same command then ends with the same runs.
+    """
+    command = [sys.executable, "-m", "aiperf", "scale", *SMALL_SERIES, *words, "--output", str(output)]
+    with Watched([*command, "--counts", "1,2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as series:
+        wait_for_epochs(output / "replicas-0002")
+        programs = [] if orphan else psutil.Process(series.pid).children()
+        series.kill()
+        for program in programs:
+            program.kill()
+    kept = {file: file.stat().st_mtime_ns for file in output.glob("*/run.json")}
+    done = subprocess.run(
+        [*command, "--counts", "1,2,3", "--format", "json"], capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [row["replicas"] for row in json.loads(done.stdout)] == [1, 2, 3]
+    assert {file: file.stat().st_mtime_ns for file in kept} == kept, "no run begins anew"
+    ends = [[record["reason"] for record in raw_records(run) if record["type"] == "run_ended"]
+            for run in sorted(output.glob("replicas-*"))]  # fmt: skip
+    assert ends == [["completed"]] * 3
+    assert ("waiting for the process that works on the series" in done.stderr) == orphan

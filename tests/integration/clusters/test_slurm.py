@@ -29,6 +29,7 @@ from tests.support.runs import (
     AT_RANDOM,
     begin,
     history,
+    interrupt_series,
     nothing_is_left,
     own_processes,
     report,
@@ -55,6 +56,11 @@ def test_adding_nodes_is_changing_one_number(allocation: str, tmp_path: Path, re
     assert f"replicas={replicas} " in result.stdout.splitlines()[-1]
     assert steps(allocation) == [], "no step is left behind"
     assert "WARNING" not in result.stderr, "every replica has its node"
+
+
+def test_a_series_that_is_killed_with_its_run_resumes_it(allocation: str, tmp_path: Path) -> None:
+    interrupt_series(tmp_path / "series", "--launcher", "slurm", orphan=False)
+    assert steps(allocation) == []
 
 
 def test_a_replica_of_two_nodes_trains(allocation: str, tmp_path: Path) -> None:

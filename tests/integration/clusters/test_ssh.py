@@ -36,7 +36,15 @@ from tests.support.hosts.sshd import Hosts, start_hosts
 from tests.support.needs import need
 from tests.support.nodes.measured import MICRO, check_measured_node
 from tests.support.processes import all_end, family
-from tests.support.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for_epochs
+from tests.support.runs import (
+    AT_RANDOM,
+    agents,
+    begin,
+    interrupt_series,
+    nothing_is_left,
+    report,
+    wait_for_epochs,
+)
 
 
 def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_path: Path) -> None:
@@ -51,6 +59,10 @@ def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_p
     assert all(detail["operations"] > 0 for detail in found["replica_details"])
     check_measured_node(output)
     nothing_is_left(output)
+
+
+def test_a_series_whose_own_process_is_killed_waits_for_its_run(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    interrupt_series(tmp_path / "series", "--launcher", "ssh", *ssh_hosts.overrides(), orphan=True)
 
 
 def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: Hosts, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Series of runs: what is begun, resumed and kept."""
