@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from aiperf.ranges import Bytes, Many, Name, Number
+from aiperf.ranges import Bytes, Many, Name, Number, Seconds
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -66,6 +66,11 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     """SHA-256 of the whole state that was kept after the epoch, from which it can be resumed."""
     resumed: Name | None = None
     """SHA-256 of the state that the training was resumed from, in the first epoch after that."""
+    input_s: Seconds | None = None
+    """Seconds for which rank 0 waited for training images; None: not measured.
+
+    A device may still have had steps to compute meanwhile.
+    """
 
     @property
     def accuracy(self) -> float | None:

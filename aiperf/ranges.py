@@ -34,6 +34,8 @@ Whole = Annotated[int, Meta(ge=1 - 10**18, le=10**18 - 1)]
 Duration = Annotated[int, Meta(ge=0, le=LONGEST_MS)]
 """Milliseconds."""
 
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_MS / 1000)]
+
 Moment = Annotated[int, Meta(ge=0, le=LAST_MS)]
 """Milliseconds since 1970."""
 

@@ -106,7 +106,7 @@ class Cluster:
 
     def drawn(self, *what: object) -> random.Random:
         """The random numbers of something, the same in every rehearsal of this seed."""
-        return random.Random(" ".join(map(str, (self.seed, *what))))  # noqa: S311  not for secrets
+        return _drawn(self.seed, *what)
 
     def clock(self, replica: int) -> VirtualClock:
         """The clock of a replica's node."""
@@ -117,7 +117,7 @@ class Cluster:
     def slowness(self, replica: int) -> float:
         """Factor by which everything takes longer on a replica."""
         settings = self.machine.stragglers
-        return settings.factor if self.drawn("straggler", replica).random() < settings.share else 1.0
+        return settings.factor if is_straggler(self.seed, replica, settings.share) else 1.0
 
     def node_facts(self, replica: int) -> NodeFacts:
         """The facts of a replica's node by the machine file, and the software that rehearses it."""
@@ -175,6 +175,15 @@ class Cluster:
         async with self._starting:
             late_s = settings.spread_s * self.drawn("start", replica).random()
             await self.clock(replica).sleep(settings.replica_s + late_s)
+
+
+def is_straggler(seed: int, replica: int, share: float) -> bool:
+    """True if a rehearsal of this seed makes a replica slow, as it does with a share of them."""
+    return _drawn(seed, "straggler", replica).random() < share
+
+
+def _drawn(*what: object) -> random.Random:
+    return random.Random(" ".join(map(str, what)))  # noqa: S311  not for secrets
 
 
 class ClusterLauncher:

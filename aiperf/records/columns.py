@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import isnan
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -37,7 +38,10 @@ RECORD = 6
 Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
-_LOSSES = ("loss", "validation_loss", "learning_rate")
+_MEASURED = ("loss", "validation_loss", "learning_rate", "input_s")
+INPUT = 3
+"""Column of the seconds of waiting for images."""
+
 _FURTHER = attrgetter("measured_quality", "measures", "training_measures", "state", "resumed")
 _NOTHING = (None,) * 5
 
@@ -69,13 +73,14 @@ def text_of(value: bytes) -> str:
 class Epochs:
     """Completed epochs, a row each.
 
-    `losses`: loss, validation loss, learning rate. `hashes`: of the rows of its steps and of its
+    `measured`: loss, validation loss, learning rate, seconds of waiting for images (NaN: not
+    measured). `hashes`: of the rows of its steps and of its
     weights, empty if there are none. `further`: a quality that is not an accuracy, the measures
     of a scientific workload, and the hashes of states, or None.
     """
 
     whole: Numbers = field(default_factory=lambda: rows_of(9))
-    losses: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 3)))
+    measured: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4)))
     hashes: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros((0, 2), "S1"))
     further: NDArray[Any] = field(default_factory=lambda: np.zeros(0, object))
 
@@ -84,7 +89,7 @@ class Epochs:
 
     def only(self, wanted: Marks | Numbers | slice) -> Epochs:
         """Some of the rows, by marks or by places."""
-        return Epochs(self.whole[wanted], self.losses[wanted], self.hashes[wanted], self.further[wanted])
+        return Epochs(self.whole[wanted], self.measured[wanted], self.hashes[wanted], self.further[wanted])
 
     def column(self, number: int) -> Numbers:
         """One of the columns of whole numbers."""
@@ -93,7 +98,7 @@ class Epochs:
     def body(self, row: int) -> EpochCompleted:
         """The record of a row."""
         trial, epoch, trained, evaluated, correct = self.whole[row, TRIAL:].tolist()
-        loss, validation_loss, learning_rate = self.losses[row].tolist()
+        loss, validation_loss, learning_rate, input_s = self.measured[row].tolist()
         evidence, weights = (text_of(value) or None for value in self.hashes[row].tolist())
         quality, measures, training_measures, state, resumed = self.further[row] or _NOTHING
         return EpochCompleted(
@@ -101,6 +106,7 @@ class Epochs:
             correct=None if correct == UNCLASSIFIED else correct, loss=loss, validation_loss=validation_loss,
             learning_rate=learning_rate, measured_quality=quality, evidence=evidence, measures=measures,
             training_measures=training_measures, weights=weights, state=state, resumed=resumed,
+            input_s=None if isnan(input_s) else input_s,
         )  # fmt: skip
 
     def stamped(self, row: int) -> Stamped[EpochCompleted]:
@@ -184,7 +190,7 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
         Witnesses(np.column_stack([at[2], *_numbers(heard, "trial", "epoch", "sequence")]),
                   texts([body.writer for body in heard]), texts([body.digest for body in heard])),
         Epochs(np.column_stack([at[3], *_numbers(done, *images), correct]),
-               np.column_stack([np.array(list(map(attrgetter(name), done)), np.float64) for name in _LOSSES]),
+               np.column_stack([np.array(list(map(attrgetter(name), done)), np.float64) for name in _MEASURED]),
                hashes.reshape(-1, 2), further),
     )  # fmt: skip
 

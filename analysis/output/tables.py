@@ -206,16 +206,22 @@ def _ceilings(part: RooflinePart) -> Table:
     return table
 
 
+def _input_share(part: ReplicaPart) -> str:
+    """The part of its training in which a replica waited for images."""
+    trained_s = part.phases_s.get("train", 0.0)
+    return percent(min(1.0, part.input_s / trained_s)) if part.input_s is not None and trained_s > 0 else "-"
+
+
 def _replicas(report: Report) -> Table:
     phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
-    order = ("trials", *reversed(phases), "operations")
-    table = make_table("Replicas, worst first", "replica", "node", "state", "rate", "trials", "operations", *phases,
-                       left=("state", "node"), dropped=order)  # fmt: skip
+    order = ("trials", *reversed(phases), "operations", "input")
+    table = make_table("Replicas, worst first", "replica", "node", "state", "rate", "input", "trials",
+                       "operations", *phases, left=("state", "node"), dropped=order)  # fmt: skip
     for replica in worst_first(report.replica_details)[:MOST_ROWS]:
         reason = f": {replica.reason}" if replica.reason else ""
         table.add_row(
             str(replica.replica), replica.node or "-", f"{replica.state}{reason}"[:200],
-            si(replica.working_ops, "OPS"), str(replica.trials), si(replica.operations, "OP"),
+            si(replica.working_ops, "OPS"), _input_share(replica), str(replica.trials), si(replica.operations, "OP"),
             *(format_duration(replica.phases_s.get(phase, 0.0)) for phase in phases),
         )  # fmt: skip
     return table

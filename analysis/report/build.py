@@ -10,8 +10,11 @@ from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
+from aiperf.records.columns import INPUT
 from aiperf.records.entries import ReplicaLedger, TrialLedger, when
 from aiperf.rules import science
 from aiperf.rules.score import operations_per_second, regulated
@@ -300,7 +303,15 @@ def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart], found: S
         phases_s=phases_s,
         node=node.host if node is not None else None,
         working_ops=operations / working_s if working_s else None,
+        input_s=_input_s(data, own),
     )
+
+
+def _input_s(data: RunData, own: list[TrialPart]) -> float | None:
+    """The seconds that these trials waited for images."""
+    rows = [data.ledger.trials[trial.id].epochs.rows.measured[:, INPUT] for trial in own]
+    waits = np.concatenate([np.zeros(0), *rows])
+    return float(np.nansum(waits)) if not np.isnan(waits).all() else None
 
 
 def _sum_of_phases(replicas: tuple[ReplicaPart, ...]) -> dict[str, float]:

@@ -221,6 +221,8 @@ class ReplicaPart(Part):
     """Name of its node; null if it is not known."""
     working_ops: float | None = None
     """`operations` / seconds of training and evaluation; null without any."""
+    input_s: float | None = None
+    """Seconds of its training in which rank 0 waited for images; null if no epoch has it."""
 
 
 class AssumedPart(Part):

@@ -43,10 +43,13 @@ from workloads.contract import Sums, TrainedWorkload
 class Epochs:
     """The batches of one rank. Failures of opening are raised when the batches are used."""
 
-    def __init__(self, source: DataSource, request: TrainRequest, share: RankShare) -> None:
+    def __init__(self, source: DataSource, request: TrainRequest, share: RankShare, clock: Clock) -> None:
         self._source = source
         self._request = request
         self._share = share
+        self._clock = clock
+        self.waited_s = 0.0
+        """Seconds for which the training waited for batches of its last epoch."""
         self._opener = ThreadPoolExecutor(1)
         self._train: dict[int, Future[Batches]] = {}
         self._validation: Future[Batches] | None = None
@@ -59,9 +62,21 @@ class Epochs:
     def train(self, epoch: int) -> Batches:
         """Give the training batches of an epoch, and open the validation pipeline behind them."""
         self.open(epoch)
+        begun_s = self._clock.monotonic_s()
         batches = self._train.pop(epoch).result()
+        self.waited_s = self._clock.monotonic_s() - begun_s
         self._validation = self._opener.submit(self._first, None)
-        return batches
+        return self._timed(batches)
+
+    def _timed(self, batches: Batches) -> Batches:
+        """The same batches, counting the time that each of them takes."""
+        while True:
+            begun_s = self._clock.monotonic_s()
+            batch = next(batches, None)
+            self.waited_s += self._clock.monotonic_s() - begun_s
+            if batch is None:
+                return
+            yield batch
 
     def validation(self) -> Batches:
         """Give the validation batches."""
@@ -180,7 +195,7 @@ class Training:
         self._images = inputs.source.dataset
         self._blank = partial(blank_batch, inputs.source, inputs.workload)
         self._share = RankShare(inputs.collective.rank, inputs.collective.size, inputs.group, inputs.groups)
-        self._epochs = Epochs(inputs.source, inputs.request, self._share)
+        self._epochs = Epochs(inputs.source, inputs.request, self._share, clock)
         self._reported_s = clock.monotonic_s()
         self._evidence = Evidence(None, inputs.collective.rank)
 
@@ -281,6 +296,7 @@ class Training:
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
+        facts = replace(facts, input_s=round(self._epochs.waited_s, 3))
         facts = self._judge_training(facts, replace(so_far, images_evaluated=evaluated.examples), report)
         if self._evidence.wanted:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))

@@ -193,7 +193,7 @@ def check_finite(traces: Traces) -> Iterator[Damage]:
     """Losses and a quality that are not numbers."""
     rows = traces.epochs.whole
     for column, name in enumerate(("loss", "validation loss")):
-        values = traces.epochs.losses[:, column]
+        values = traces.epochs.measured[:, column]
         for row in places_of(~np.isfinite(values)):
             yield _at(traces, rows, row, "bounds", f"the {name} is {values[row]}", "a finite number")
     for row, quality in qualities_of(traces.epochs):
@@ -203,7 +203,7 @@ def check_finite(traces: Traces) -> Iterator[Damage]:
 
 def _learning_rates(traces: Traces, starts: list[TrialStarted], of: Numbers, view: RunView) -> Iterator[Damage]:
     """Learning rates off the schedule: linear from the first one to 0 (paper, Table 4)."""
-    rows, found = traces.epochs.whole, traces.epochs.losses[:, 2]
+    rows, found = traces.epochs.whole, traces.epochs.measured[:, 2]
     default = view.config.training.learning_rate
     firsts = [start.hyperparameters.get("learning_rate", default) for start in starts]
     is_text = np.array([isinstance(first, str) for first in firsts], bool)[of]

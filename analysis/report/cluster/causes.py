@@ -12,8 +12,8 @@ from analysis.reading.telemetry import NodeSeries
 from analysis.report.model import ReplicaPart
 from analysis.report.sampling import WorkIntervals, lowest_while_working, mean_while_working
 
-WORKING = ("train", "evaluate", "checkpoint", "storage")
-"""Phases between the beginnings of two epochs."""
+WORKING = ("train", "input", "evaluate", "checkpoint", "storage")
+"""Phases between the beginnings of two epochs; `input`: training waits for images."""
 
 BETWEEN = ("search", "start", "build", "checkpoint", "storage", "idle")
 """Phases between two trainings."""
@@ -45,13 +45,17 @@ def cause_of(
     if measure == "between":
         return Cause(phase, f"{phase} takes {excess[phase]:.1f} s longer for each training than usual")
     found = _of_node(loads, own, others) if phase in ("train", "evaluate") else None
-    return found or Cause(phase, f"{phase} takes {excess[phase]:.3f} s longer for each second of the others' work")
+    name = "waiting for images" if phase == "input" else phase
+    return found or Cause(phase, f"{name} takes {excess[phase]:.3f} s longer for each second of the others' work")
 
 
 def _per_work(part: ReplicaPart, phases: Sequence[str], factor: float) -> dict[str, float]:
     """Seconds of each phase for one second of work at the pace of the others."""
-    total = sum(part.phases_s.get(phase, 0.0) for phase in phases)
-    return {phase: factor * part.phases_s.get(phase, 0.0) / total if total else 0.0 for phase in phases}
+    seconds = {phase: part.phases_s.get(phase, 0.0) for phase in phases}
+    seconds["input"] = min(part.input_s or 0.0, seconds["train"])
+    seconds["train"] -= seconds["input"]
+    total = sum(seconds.values())
+    return {phase: factor * own_s / total if total else 0.0 for phase, own_s in seconds.items()}
 
 
 def _per_trial(part: ReplicaPart, phases: Sequence[str]) -> dict[str, float]:

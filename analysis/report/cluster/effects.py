@@ -141,6 +141,22 @@ def _judged(effects: Numbers, errors: Numbers, slow: Marks) -> Marks:
     return np.asarray((effects <= log(1 - LEAST)) & (effects < limit), np.bool_)
 
 
+def habitual(found: Effects, replicas: NDArray[np.int64], values: Numbers) -> Marks:
+    """The replicas of which more observations are slow than single events explain.
+
+    Waits between trainings are not spread around a mean: most are short, and now and then one is
+    long on any replica. The test is binomial, with the frequency among all other replicas (one
+    more than observed, so that it is never 0), and accuses wrongly with `WRONGLY` at most.
+    """
+    from scipy.special import bdtrc  # noqa: PLC0415  (a fifth of the time to import this program)
+
+    long = values - found.predicted <= log(1 - LEAST)
+    own = np.bincount(np.searchsorted(found.replicas, replicas), long, len(found.replicas))
+    elsewhere = (own.sum() - own + 1) / (len(values) - found.counts + 1)
+    chance = np.where(own > 0, bdtrc(np.maximum(own - 1, 0), found.counts, np.minimum(elsewhere, 1.0)), 1.0)
+    return np.asarray(chance < WRONGLY / len(found.replicas), np.bool_)
+
+
 def _student(share: float, degrees: int) -> float:
     from scipy.special import stdtrit  # noqa: PLC0415  (a fifth of the time to import this program)
 

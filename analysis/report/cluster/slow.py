@@ -7,6 +7,7 @@ trainings is compared as it is.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import numpy as np
 
 from aiperf.records.bodies import TrialStarted
 from analysis.report.cluster.causes import Cause, Load, cause_of, load_of
-from analysis.report.cluster.effects import FEWEST, Effects, Numbers, effects_of
+from analysis.report.cluster.effects import FEWEST, Effects, Numbers, effects_of, habitual
 from analysis.report.estimates import ComparisonPart, EffectPart
 from analysis.report.model import ReplicaPart
 from analysis.report.physics import Evidence
@@ -149,7 +150,10 @@ def _compared(measure: str, kinds: Mapping[Kind, Sequence[Observation]]) -> Iter
         if len(np.unique(replicas)) >= FEWEST:
             values: Numbers = np.array([each.value for each in own], np.float64)
             columns: Numbers = np.array([each.columns for each in own], np.float64).reshape(len(own), -1)
-            yield Compared(measure, tuple(own), effects_of(replicas, values, columns))
+            found = effects_of(replicas, values, columns)
+            if measure == "between":
+                found = dataclasses.replace(found, slow=found.slow & habitual(found, replicas, values))
+            yield Compared(measure, tuple(own), found)
 
 
 def comparison_part(found: Comparison, replicas: Sequence[ReplicaPart]) -> ComparisonPart:

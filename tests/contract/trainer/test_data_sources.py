@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from aiperf.clock import SystemClock
 from aiperf.config.dataset_manifest import FileEntry, read_dataset_manifest
 from aiperf.config.datasets import REGISTERED, find_dataset
 from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError, TrialFailedError
 from replica.trainer.data import SOURCES, open_source
-from replica.trainer.data.contract import DataSource, RankShare
+from replica.trainer.data.contract import Batches, DataSource, RankShare
 from replica.trainer.data.images import train_image, validation_image
 from replica.trainer.data.portable.recipe import DEVIATION, MEAN, scale_and_shift
 from replica.trainer.data.portable.stream import cropped
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.training import Epochs
-from tests.support.hand_made import aiperf
+from tests.support.hand_made import ManualClock, aiperf
 from tests.support.images import CLASSES, SIDE, TRAIN, VALIDATION, make_folders, make_shards, silent, source_for
 from tests.support.trainings.requests import request_for
 from tests.support.trainings.science import make_science
@@ -356,8 +357,38 @@ def test_a_directory_without_description_says_how_to_make_it(tmp_path: Path) -> 
 def test_epochs_are_opened_ahead_and_their_failures_come_when_they_are_used(shards: Path) -> None:
     request = request_for("images", shards)
     source = source_for("images", shards)
-    epochs = Epochs(source, request, RankShare())
+    epochs = Epochs(source, request, RankShare(), SystemClock())
     epochs.open(1)
     assert sum(counted(epochs.train(1), source)[0]) == TRAIN
     assert sum(counted(epochs.validation(), source)[0]) == VALIDATION
     assert sum(counted(epochs.validation(), source)[0]) == VALIDATION
+
+
+class SlowSource:
+    """A source whose batches take seconds each by a clock that stands still otherwise."""
+
+    def __init__(self, seconds: Sequence[float], clock: ManualClock) -> None:
+        self._seconds, self._clock = seconds, clock
+
+    def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
+        for seconds in self._seconds:
+            self._clock.pause(seconds)
+            yield np.zeros(1), np.zeros(1)
+
+    def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
+        return iter(())
+
+
+def test_the_time_for_which_a_training_waits_for_its_batches_is_measured(shards: Path) -> None:
+    clock = ManualClock()
+    source: Any = SlowSource([5.0, 0.5, 0.25], clock)
+    epochs = Epochs(source, request_for("images", shards), RankShare(), clock)
+    for epoch in (1, 2):
+        epochs.open(epoch)
+        epochs._train[epoch].result()  # the first batch is fetched ahead
+        batches = epochs.train(epoch)
+        next(batches)
+        assert epochs.waited_s == 0
+        clock.pause(100)  # a step
+        assert len(list(batches)) == 2
+        assert epochs.waited_s == pytest.approx(0.75)

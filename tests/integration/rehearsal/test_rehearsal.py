@@ -25,6 +25,7 @@ from analysis.report.build import build_report
 from analysis.results.ranking import rank
 from analysis.results.source import read_result
 from analysis.verbs.ranking_page import date_of
+from benchmarks.scale.slow import rehearsed as rehearsed_slow
 from primary.work.resumable import Interrupted
 from referee.replay import replay
 from rehearsal.lifecycle import Rehearsal, conduct
@@ -307,3 +308,10 @@ def test_replicas_that_are_not_ready_in_time_are_recorded_with_the_reason(
     assert [round(part.phases_s.get("down", 0.0)) for part in found.replica_details] == [0, 15, 35]
     assert caplog.text.index("waiting for 3 of 3 replicas, each for its") < caplog.text.index("not ready within 25 s")
     assert found.damages == ()
+
+
+@pytest.mark.parametrize("share", [0.04, 0.0], ids=["slow", "even"])
+def test_replicas_that_are_slower_by_8_percent_are_named_and_no_other(tmp_path: Path, share: float) -> None:
+    slow, named = rehearsed_slow(tmp_path / "run", 1, share, replicas=64)
+    assert named == slow
+    assert bool(slow) == (share > 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.report.cluster.effects import Effects, effects_of
+from analysis.report.cluster.effects import Effects, effects_of, habitual
 
 TRAININGS = 12
 
@@ -59,3 +59,16 @@ def test_single_observations_are_compared_by_the_spread_of_all() -> None:
     assert slow(found) == {7}
     assert found.effects[7] == pytest.approx(np.log(0.5), abs=0.02)
     assert (found.errors > 0).all()
+
+
+def test_one_long_wait_is_no_habit_and_several_of_one_replica_are() -> None:
+    replicas = np.repeat(np.arange(512), 3)
+    values = -np.log1p(np.random.default_rng(5).uniform(0, 0.005, len(replicas)))
+    values[::150] = -0.3  # a long wait of a replica now and then, also of one that has only this wait
+    kept = ~((replicas == replicas[300]) & (np.arange(len(replicas)) != 300))
+    values[replicas == 77] = -0.3
+    replicas, values = replicas[kept], values[kept]
+    found = effects_of(replicas, values, np.zeros((len(replicas), 0)))
+    assert slow(found) == {77, 100}, "of one wait the fit cannot know that it is rare"
+    marks = habitual(found, replicas, values)
+    assert set(found.replicas[found.slow & marks].tolist()) == {77}
