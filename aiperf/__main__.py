@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from aiperf import __version__
-from aiperf.cli.command import load_command
+from aiperf.cli.command import add_debug, help_of, load_command
 from aiperf.cli.lines import say, say_text
 from aiperf.cli.packages import copied, foreign, lost
 from aiperf.cli.program import as_typed
@@ -87,11 +87,9 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
     command = load_command(verb)
     parser = _Parser(
         prog=f"aiperf {verb}",
-        description=command.description,
-        epilog=f"example:\n  {command.example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **help_of(command.description, command.example),
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks of errors")
+    add_debug(parser)
     command.configure(parser)
     return parser
 

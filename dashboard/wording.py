@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiperf.cli.units import count, si
 from aiperf.config.duration import format_duration
 from aiperf.run_directory.state import IN_PROGRESS
-from analysis.results.glance import RunStatus, models_text
+from analysis.results.glance import RunStatus, error_text, models_text
 from dashboard.work import Answer
 
 
@@ -24,7 +24,9 @@ def sentence_of(answer: Answer | None) -> str:
         return answer.error
     status = answer.status
     passed = f"{format_duration(round(status.elapsed_s))} of {format_duration(round(status.duration_s))}"
-    quality = models_text(status) if status.models is not None else f"error {status.error:.4f}"
+    if status.state in IN_PROGRESS and status.left_s is not None:
+        passed += f" ({format_duration(round(status.left_s))} left)"
+    quality = models_text(status) if status.models is not None else error_text(status)
     words = [passed, count(status.trials, "trial"), quality, _score(status)]
     if status.state == "starting":
         words = ["waiting for its replicas"]

@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from aiperf.cli.command import Command
+from aiperf.cli.command import Command, add_action
 from aiperf.cli.lines import say, say_text, warn
 from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.clock import SystemClock
@@ -25,6 +25,8 @@ from slurm.script import ScriptRequest, job_script, remarks
 
 MAX_TEST_NODES = 64
 
+SCRIPT_EXAMPLE = "aiperf slurm script --preset quick --replicas 4 --output runs/four --file job.sh && sbatch job.sh"
+
 MOST_INVENTORY_BYTES = 2**28
 
 
@@ -36,18 +38,20 @@ def default_folder() -> Path:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="script|configure|testcluster")
-    script = actions.add_parser("script", help="write the job script of a run, ready for sbatch")
+    script = add_action(actions, "script", "write the job script of a run, ready for sbatch", SCRIPT_EXAMPLE)
     add_run_options(script)
     script.add_argument("--output", type=Path, metavar="DIR", help="run directory of a new run")
     script.add_argument("--resume", type=Path, metavar="RUN", help="interrupted run to resume, with its own settings")
     script.add_argument("--file", type=Path, metavar="FILE", help="file for the script (default: standard output)")
     script.add_argument("--log", default="aiperf-%j.log", help="output of the job (default: %(default)s)")
-    configure = actions.add_parser("configure", help="write slurm.conf and gres.conf for nodes without SLURM")
+    configure = add_action(actions, "configure", "write slurm.conf and gres.conf for nodes without SLURM",
+                           "aiperf slurm configure inventory.json --controller head --output conf")  # fmt: skip
     configure.add_argument("inventory", type=Path, help="JSON of: aiperf nodes probe --format json")
     configure.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the files")
     configure.add_argument("--cluster", default="aiperf", metavar="NAME", help="name of the cluster (%(default)s)")
     configure.add_argument("--controller", required=True, metavar="HOST", help="node that runs slurmctld")
-    cluster = actions.add_parser("testcluster", help="a real SLURM cluster of several nodes on this machine")
+    cluster = add_action(actions, "testcluster", "run a real SLURM cluster of several nodes on this machine",
+                         "aiperf slurm testcluster start --nodes 4")  # fmt: skip
     cluster.add_argument("what", choices=("start", "stop", "status"), help="the action")
     cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes n1, n2, ... (default: %(default)s)")
     cluster.add_argument(
@@ -142,7 +146,7 @@ def _testcluster(arguments: argparse.Namespace) -> int:
 
 SLURM = Command(
     description="Job scripts for a run, configuration of a cluster from an inventory, a test cluster on one machine.",
-    example="aiperf slurm script --preset quick --replicas 4 --output runs/four --file job.sh && sbatch job.sh",
+    example=SCRIPT_EXAMPLE,
     configure=_configure,
     execute=_execute,
 )

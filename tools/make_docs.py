@@ -111,7 +111,7 @@ def command_line() -> str:
         for verb in verbs:
             parser = parser_of(verb)
             lines += ["", f"### aiperf {verb}", "", _cell(parser.description or ""), "", *_options(parser)]
-            lines += ["```", *(line.strip() for line in (parser.epilog or "").splitlines()[1:]), "```"]
+            lines += _example(parser)
     return "\n".join([*lines, ""])
 
 
@@ -127,9 +127,14 @@ def _options(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[str]
     for action in nested:
         for name, own in action.choices.items():
             yield from (f"#### {parser.prog} {name}", "", _cell(own.description or ""), "", *_options(own))
+            yield from (*_example(own), "")
             # Parsers of which the first word is optional have them under this name.
             for kind, other in getattr(own, "kinds", {}).items():
                 yield from (f"#### {own.prog} {kind}", "", _cell(other.description or ""), "", *_options(other))
+
+
+def _example(parser: argparse.ArgumentParser) -> list[str]:
+    return ["```", *(line.strip() for line in (parser.epilog or "").splitlines()[1:]), "```"]
 
 
 def _facts(action: argparse.Action) -> dict[str, object]:

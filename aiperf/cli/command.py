@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiperf.cli.lines import warn
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS
@@ -66,6 +67,35 @@ def whole_number(least: int) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def help_of(about: str, example: str) -> dict[str, Any]:
+    """What a parser of a verb or of its action needs to print its description and an example."""
+    return {
+        "description": about,
+        "epilog": f"example:\n  {example}",
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+
+
+def add_action(actions: Any, name: str, about: str, example: str) -> argparse.ArgumentParser:
+    """Add the parser of an action of a verb, as that of `aiperf nodes list`.
+
+    `about` is a sentence without capital and full stop.
+    """
+    words = help_of(f"{about[0].upper()}{about[1:]}.", example)
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=about, **words)
+    add_debug(parser, default=argparse.SUPPRESS)
+    return parser
+
+
+def add_debug(parser: argparse.ArgumentParser, default: Any = False) -> None:
+    """The option --debug.
+
+    With argparse.SUPPRESS for an action: one that is not asked for it must not undo what its verb
+    was asked for.
+    """
+    parser.add_argument("--debug", action="store_true", default=default, help="show tracebacks of errors")
 
 
 def output_options(arguments: argparse.Namespace) -> list[str]:

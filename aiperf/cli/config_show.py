@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiperf.cli.command import add_action, suggest
 from aiperf.cli.lines import say_json, say_text
 from aiperf.cli.run_options import add_run_options, read_run_layers
 from aiperf.config.duration import exact_duration
@@ -35,11 +36,21 @@ class Setting:
 
 def add_show(actions: Any) -> None:
     """Add the action `show` to the verb's actions."""
-    parser = actions.add_parser("show", help="print the settings in force, with where each comes from")
-    add_run_options(parser)
-    parser.add_argument("key", nargs="?", metavar="KEY", help="only this setting, such as run.duration")
+    parser = add_action(actions, "show", "print the settings in force, with where each comes from",
+                        "aiperf config show --preset quick run.duration")  # fmt: skip
+    config = add_run_options(parser)
+    key = parser.add_argument("key", nargs="?", metavar="KEY", help="only this setting, such as run.duration")
+    config.completer = _complete_first  # type: ignore[attr-defined]
+    suggest(key, tuple(keys_of(RunConfig)))
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="how to print (default: %(default)s)")
     parser.set_defaults(action=show)
+
+
+def _complete_first(prefix: str, **_: object) -> list[str]:
+    """Complete the first word, which is a key or a file."""
+    from argcomplete.completers import FilesCompleter  # noqa: PLC0415
+
+    return [*keys_of(RunConfig), *FilesCompleter(("toml",))(prefix)]
 
 
 def show(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from aiperf.config.settings import (
     parse_override,
     read_layers,
 )
+from aiperf.config.wording import keys_of
 from aiperf.errors import ConfigError
 
 SHORTHANDS = {
@@ -53,9 +54,9 @@ LISTS = frozenset({"workload"})
 HOSTS = frozenset({"exclude"})
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """The configuration file, presets, shorthands and --set."""
-    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="configuration file")
+def add_run_options(parser: argparse.ArgumentParser) -> argparse.Action:
+    """The configuration file, presets, shorthands and --set; the argument of the file."""
+    config = parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG.toml", help="configuration file")
     parser.add_argument("--config", type=Path, metavar="CONFIG.toml", dest="config_file", help="the same, as an option")
     preset = parser.add_argument("--preset", metavar="|".join(PRESETS), help="start from a preset, not the defaults")
     suggest(preset, PRESETS)
@@ -65,8 +66,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         suggest(option, SUGGESTED.get(name, ()))
     parser.add_argument("--rehearsal", action="store_true",
                         help="scientific workloads at a size for a laptop, on generated data; unofficial")  # fmt: skip
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
-                        help="any key of the configuration, such as training.batch_size=64; repeatable")  # fmt: skip
+    override = parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+        help="any key of the configuration, such as training.batch_size=64; repeatable",
+    )  # fmt: skip
+    suggest(override, [f"{key}=" for key in keys_of(RunConfig)])
+    return config
 
 
 def _number(text: str) -> int | str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -227,7 +228,11 @@ def _create(disk: Disk, path: Path, data: bytes) -> bool:
 
 
 def _held(folder: Path, holder: Holder) -> RunHeldError:
-    return RunHeldError(f"{folder.parent}: another primary has this run: {holder.named}; end it first")
+    run = shlex.quote(str(folder.parent))
+    return RunHeldError(
+        f"{folder.parent}: another primary has this run: {holder.named}; see it: aiperf status {run}; "
+        f"end it: aiperf stop {run}"
+    )
 
 
 def _path(folder: Path, number: int) -> Path:

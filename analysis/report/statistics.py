@@ -183,7 +183,8 @@ def _second_half(data: RunData, work: WorkColumns) -> float | None:
         return None
     middle_ms = data.start_ms + data.duration_ms // 2
     first, whole = (sum(work.operations_done(moment).tolist()) for moment in (middle_ms, data.end_ms))
-    return (whole - first) / first if first > 0 else None
+    # What a loss takes back may have been done before the middle: then the second half did nothing.
+    return max(0.0, whole - first) / first if first > 0 else None
 
 
 def _random_points(data: RunData, tuned: Sequence[TrialPart]) -> int:

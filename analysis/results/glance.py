@@ -25,7 +25,7 @@ from aiperf.run_directory.changes import Seen, look_at
 from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import SNAPSHOT_LIMITS, Snapshot, read_snapshot
-from aiperf.run_directory.state import OVER, State, next_command
+from aiperf.run_directory.state import IN_PROGRESS, OVER, State, next_command
 from aiperf.untrusted.reading import read_outside
 from analysis.reading.nodes import read_system
 from analysis.report.estimates import Part
@@ -134,6 +134,11 @@ class RunStatus(Part):
     """Causes of a start that takes longer than 15 s, as the primary has last reported."""
     next: str
     """The command that follows: status, resume, or report."""
+
+
+def error_text(status: RunStatus) -> str:
+    """The error so far; none before the first epoch."""
+    return "no epoch yet" if status.error == 1.0 and status.state in IN_PROGRESS else f"error {status.error:.4f}"
 
 
 def models_text(status: RunStatus) -> str:

@@ -17,6 +17,8 @@ from typing import Any
 
 import pandas as pd
 
+from aiperf.cli.units import count
+from aiperf.config.duration import format_duration
 from analysis.output.systems import framework
 from analysis.report.model import Report
 from analysis.results.source import RunResult
@@ -57,6 +59,8 @@ class TrendRow:
     """One run of a series. Measures that are not known, as those of invalid runs, are None."""
 
     system: str
+    arrangement: str
+    """Properties that the runs of a series share, in words: runs of one name may be in several."""
     started: str | None
     version: str
     framework: str
@@ -111,6 +115,15 @@ def _system(report: Report) -> str:
     return json.dumps([report.name, report.replicas, report.accelerators, report.ranks, devices, *work])
 
 
+def _arrangement(report: Report) -> str:
+    settings = report.configuration
+    run, training = settings["run"], settings["training"]
+    devices = count(report.accelerators, "accelerator") if report.accelerators else count(report.ranks or 0, "rank")
+    work = [run.get("dataset"), *(f"{name} {training.get(name)}" for name in ("trainer", "input"))]
+    duration = [format_duration(run["duration"])] if run.get("duration") else []
+    return ", ".join([count(report.replicas, "replica"), devices, *map(str, filter(None, work)), *duration])
+
+
 def _row(result: RunResult) -> TrendRow:
     report = result.scored
     valid = report.score_ops is not None
@@ -119,6 +132,7 @@ def _row(result: RunResult) -> TrendRow:
     total_s = sum(report.phases_s.values())
     return TrendRow(
         system=report.name,
+        arrangement=_arrangement(report),
         started=report.started,
         version=_version(report),
         framework=framework(report),

@@ -12,11 +12,12 @@ from pathlib import Path
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json, say_text
-from aiperf.cli.tables import make_table, print_line
+from aiperf.cli.tables import MOST_NAMED, make_table, print_line
 from aiperf.cli.units import interval, number, of_asked, si
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
 from analysis.output.frames import csv_text
+from analysis.output.page.vocabulary import ENDS, words_of
 from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.heads import read_arrivals
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
@@ -215,7 +216,8 @@ def _results(comparison: ReportComparison) -> tuple[RunResult, RunResult]:
 def _print_comparison(comparison: ReportComparison) -> None:
     console = open_console()
     for label, result in zip("AB", _results(comparison), strict=True):
-        print_line(console, f"{label}: {result.origin}: {result.status}{REMARKS.get(result.status, '')}")
+        end = "" if result.report.ended in ("deadline", "completed") else f"; it {ENDS[result.report.ended]}"
+        print_line(console, f"{label}: {result.origin}: {result.status}{REMARKS.get(result.status, '')}{end}")
     table = make_table("Settings that differ", "setting", "A", "B")
     for difference in comparison.settings:
         table.add_row(difference.key, difference.first, difference.second)
@@ -223,10 +225,11 @@ def _print_comparison(comparison: ReportComparison) -> None:
     table = make_table("Results", "", "A", "B", "B / A")
     for measure in comparison.measures:
         shown = (_shown(measure.name, value) for value in (measure.first, measure.second))
-        table.add_row(measure.name, *shown, number(measure.ratio, 3))
+        table.add_row(words_of(measure.name), *shown, number(measure.ratio, 3))
     console.print(table)
-    worse = ", ".join(f"{measure.name} ({_change(measure)})" for measure in comparison.slower)
-    print_line(console, f"worse in B: {worse or 'nothing'}")
+    worse = [f"{words_of(measure.name)} ({_change(measure)})" for measure in comparison.slower]
+    more = [f"and {len(worse) - MOST_NAMED} more"] if len(worse) > MOST_NAMED else []
+    print_line(console, f"worse in B: {', '.join([*worse[:MOST_NAMED], *more]) or 'nothing'}")
 
 
 def _change(measure: Measure) -> str:

@@ -17,10 +17,12 @@ from aiperf.cli.lines import say_json
 from aiperf.cli.tables import MOST_NAMED, MOST_ROWS, make_table, print_line
 from aiperf.cli.units import count, number, si
 from aiperf.clock import SystemClock
-from aiperf.errors import EXIT_DONE
+from aiperf.config.duration import format_duration
+from aiperf.errors import EXIT_DONE, RunDirectoryError
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.run_directory.state import IN_PROGRESS
-from analysis.results.glance import RunStatus, models_text, status_at_a_glance
+from aiperf.storage.patience import with_patience
+from analysis.results.glance import RunStatus, error_text, models_text, status_at_a_glance
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +46,11 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _by_records(run: Path, now_ms: int) -> RunStatus:
     """The status of a run, or of that in an archive, which has no primary."""
+    if not with_patience(run.exists, run):
+        raise RunDirectoryError(
+            f"{run} is not there; a run in a job makes it when the job starts: ask the scheduler (squeue --me, qstat, "
+            "bjobs), and see what there is: aiperf dashboard"
+        )
     from analysis.report.build import build_report  # noqa: PLC0415
     from analysis.report.state import read_now  # noqa: PLC0415
     from analysis.results.source import opened_run, read_result_data  # noqa: PLC0415
@@ -66,7 +73,9 @@ def _status_line(status: RunStatus) -> str:
         score = "no score yet" if status.state in IN_PROGRESS else "score invalid"
     so_far = " so far" if status.state in IN_PROGRESS and status.score_ops is not None else ""
     passed = f"{status.elapsed_s:.0f} of {status.duration_s:.0f} s"
-    quality = f"error {status.error:.4f}"
+    if status.state in IN_PROGRESS and status.left_s is not None:
+        passed += f" ({format_duration(round(status.left_s))} left)"
+    quality = error_text(status)
     if status.models is not None:
         quality = models_text(status)
     results = f"{count(status.trials, 'trial')}; {quality}; {score}{so_far}"

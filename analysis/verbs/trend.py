@@ -15,6 +15,7 @@ from aiperf.cli.tables import make_table, print_line
 from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
 from analysis.output.frames import csv_text
+from analysis.output.page.vocabulary import words_of
 from analysis.results.source import RunResult, try_result
 from analysis.results.trend import Regression, TrendRow, trend, trend_frame
 
@@ -46,13 +47,13 @@ def _trend(arguments: argparse.Namespace) -> int:
 def _print(series: Sequence[Sequence[TrendRow]], problems: Sequence[str]) -> None:
     console = open_console()
     for rows in series:
-        table = make_table(rows[0].system, *HEADINGS)
+        table = make_table(f"{rows[0].system}: {rows[0].arrangement}", *HEADINGS)
         for row in rows:
             table.add_row(
                 (row.started or "-")[:DATE].replace("T", " "), row.version, row.framework or "-", row.status,
                 si(row.measures["score_ops"], "OPS"), si(row.measures["regulated_score_ops"], "OPS"),
                 si(row.measures["images_per_second"]), number(row.error),
-                ", ".join(item.measure for item in row.regressions),
+                ", ".join(words_of(item.measure) for item in row.regressions),
             )  # fmt: skip
         console.print(table)
         for row in rows:
@@ -66,13 +67,13 @@ def _print_regressions(console: PlainConsole, row: TrendRow) -> None:
         before = "the run before" if item.runs == 1 else f"the median of {item.runs} runs before"
         print_line(
             console,
-            f"worse in {row.origin}: {item.measure} is {_shown(item, item.value)}; {before}: "
+            f"worse in {row.origin}: {words_of(item.measure)} is {_shown(item, item.value)}; {before}: "
             f"{_shown(item, item.median)}, limit {_shown(item, item.bound)}",
         )
 
 
 def _shown(item: Regression, value: float) -> str:
-    return percent(value) if item.measure.startswith("share_") else si(value)
+    return percent(value) if item.measure.startswith("share_") else si(value, "OPS" if "_ops" in item.measure else "")
 
 
 TREND = Command(

@@ -7,7 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from aiperf.cli.command import Command, write_output
+from aiperf.cli.command import Command, add_action, write_output
 from aiperf.cli.config_show import add_show
 from aiperf.cli.lines import say_text, warn
 from aiperf.config.settings import load_config
@@ -31,7 +31,8 @@ HEADINGS = {
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     add_show(actions)
-    importing = actions.add_parser("import", help="turn an NNI experiment of the earlier implementation into TOML")
+    importing = add_action(actions, "import", "turn an NNI experiment of the earlier implementation into TOML",
+                           "aiperf config import config.yml --output run.toml")  # fmt: skip
     importing.add_argument("file", type=Path, metavar="config.yml", help="the experiment's configuration")
     importing.add_argument("--space", type=Path, metavar="search_space.json", help="its search space")
     importing.add_argument("--output", type=Path, metavar="FILE", help="file for the TOML (default: standard output)")

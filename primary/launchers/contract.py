@@ -37,7 +37,7 @@ class Exit:
     def __str__(self) -> str:
         if self.code is None:
             return "cannot be reached: the connection is lost"
-        return f"ended with {describe_exit(self.code)}"
+        return f"{'was' if self.code < 0 else 'ended with'} {describe_exit(self.code)}"
 
 
 class ReplicaProcess(Protocol):

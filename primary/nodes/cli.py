@@ -12,7 +12,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from aiperf import __version__
-from aiperf.cli.command import Command, add_format
+from aiperf.cli.command import Command, add_action, add_format
 from aiperf.cli.console import PlainConsole
 from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import GIB
@@ -27,12 +27,15 @@ from slurm.hostlists import expand
 
 CLOCK_WARNING_MS = 1000
 
+PROBE_EXAMPLE = "aiperf nodes probe 'gpu[01-16]' --shared /shared --format json > inventory.json"
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listed = actions.add_parser("list", help="show the scheduler's allocation that this shell is in, with its hosts")
+    listed = add_action(actions, "list", "show the scheduler's allocation that this shell is in, with its hosts",
+                        "aiperf nodes list --format json")  # fmt: skip
     add_format(listed)
-    asked = actions.add_parser("probe", help="describe nodes, over ssh and in parallel")
+    asked = add_action(actions, "probe", "describe nodes, over ssh and in parallel", PROBE_EXAMPLE)
     asked.add_argument("hosts", nargs="+", metavar="HOSTS", help="names, [user@]host[:port], or lists: gpu[01-16]")
     asked.add_argument("--shared", default="", metavar="DIR", help="shared directory: visible and writable?")
     asked.add_argument("--data-dir", default="", metavar="DIR", help="directory of the data set: present?")
@@ -115,7 +118,7 @@ def _shown_offset(offset_ms: float) -> str:
 NODES = Command(
     description="Show the allocation's nodes, or describe nodes over ssh, with keys or the agent, known hosts only. "
     "Nothing is installed on them.",
-    example="aiperf nodes probe 'gpu[01-16]' --shared /shared --format json > inventory.json",
+    example=PROBE_EXAMPLE,
     configure=_configure,
     execute=_execute,
 )

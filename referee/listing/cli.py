@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from aiperf.cli.command import Command
+from aiperf.cli.command import Command, add_action
 from aiperf.cli.lines import say, warn
 from aiperf.cli.units import count
 from aiperf.errors import EXIT_DONE
 from referee.check import SAMPLE, plans_to_replay
 
+EXAMPLE = "aiperf list build submissions --output site"
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="build")
-    build = actions.add_parser("build", help="make or renew the site of a folder of signed archives")
+    build = add_action(actions, "build", "make or renew the site of a folder of signed archives", EXAMPLE)
     build.add_argument("submissions", type=Path, metavar="SUBMISSIONS",
                        help="folder of archives; those below YYYY-MM/ or YYYY-MM-DD/ are of that edition")  # fmt: skip
     build.add_argument("--output", type=Path, required=True, metavar="SITE",
@@ -44,7 +46,7 @@ LIST = Command(
         "Make a public list of a folder of signed archives: a static site without network, with dated editions. Every "
         "number is recomputed. An archive that cannot be read, is forged or is not signed costs its own line only."
     ),
-    example="aiperf list build submissions --output site",
+    example=EXAMPLE,
     configure=_configure,
     execute=_execute,
     leaves=lambda arguments: "what was read is kept; the same command continues",

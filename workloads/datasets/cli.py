@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from aiperf.cli.command import Command, whole_number
+from aiperf.cli.command import Command, add_action, whole_number
 from aiperf.cli.lines import say, warn
 from aiperf.config.dataset_manifest import MANIFEST_NAME, DatasetManifest, Split
 from aiperf.errors import EXIT_DONE, DatasetError, UsageError
@@ -24,6 +24,8 @@ WORKERS = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISI
 Without it each of them would write lines about libraries that it does not use, and take GPUs.
 """
 
+PREPARE_EXAMPLE = "aiperf dataset prepare /downloads/ilsvrc2012 /data/imagenet"
+
 COUNT = whole_number(1)
 """Type of options that count something."""
 
@@ -33,19 +35,27 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(
         dest="action", required=True, metavar="prepare|check|synthesize", parser_class=parsers
     )  # fmt: skip
-    prepare = actions.add_parser("prepare", help="make TFRecord shards from ILSVRC2012's archives or image folders")
+    prepare = add_action(actions, "prepare", "make TFRecord shards from ILSVRC2012's archives or image folders",
+                         PREPARE_EXAMPLE)  # fmt: skip
     prepare.add_argument(
         "source",
         type=Path,
+        metavar="SOURCE",
         help="folder with the archives, with train/ and validation/, or with universes",
     )
-    prepare.add_argument("output", type=Path, help="folder for the shards; an interrupted preparation there is resumed")
+    prepare.add_argument(
+        "output", type=Path, metavar="DIR", help="folder for the shards; an interrupted preparation there is resumed"
+    )
     _sharding(prepare, TRAIN_SHARDS, VALIDATION_SHARDS)
-    check = actions.add_parser("check", help="read every image and list all problems")
-    check.add_argument("directory", type=Path, help="directory of the data set")
+    check = add_action(actions, "check", "read every image and list all problems",
+                       "aiperf dataset check /data/imagenet --workers 32")  # fmt: skip
+    check.add_argument("directory", type=Path, metavar="DIR", help="directory of the data set")
     check.add_argument("--write-manifest", action="store_true", help="describe files that another tool made")
-    synthesize = actions.add_parser("synthesize", help="draw JPEG images of invented classes, or scientific data")
-    synthesize.add_argument("output", type=Path, help="new folder for the shards")
+    synthesize = add_action(
+        actions, "synthesize", f"draw JPEG images of invented classes; scientific data: synthesize {science.NAMES} DIR",
+        "aiperf dataset synthesize /data/invented --train 2048",
+    )  # fmt: skip
+    synthesize.add_argument("output", type=Path, metavar="DIR", help="new folder for the shards")
     synthesize.add_argument("--train", type=COUNT, default=2048, metavar="N", help="training images (%(default)s)")
     synthesize.add_argument("--validation", type=COUNT, default=256, metavar="N", help="validation (%(default)s)")
     synthesize.add_argument("--classes", type=COUNT, default=10, metavar="N", help="classes (%(default)s)")
@@ -166,7 +176,7 @@ def _made(manifest: DatasetManifest, output: Path) -> int:
 
 DATASET = Command(
     description="Make, check or draw data sets: TFRecord shards of images, and scientific data (hep, ewa, cos).",
-    example="aiperf dataset prepare /downloads/ilsvrc2012 /data/imagenet",
+    example=PREPARE_EXAMPLE,
     configure=_configure,
     execute=_execute,
     shows_itself=True,

@@ -45,6 +45,28 @@ PHASES = {
 """Phases of a replica and their meaning, work first."""
 
 
+KEYS = {
+    "score_ops": "score",
+    "regulated_score_ops": "regulated score",
+    "peak_ops": "peak rate",
+    "sustained_ops": "sustained rate",
+    "initial_ops": "rate on the initial architecture",
+    "duration_s": "duration",
+    "operations_total": "operations",
+    "images_per_second": "images trained per second",
+    "images_per_s": "images per second",
+    "time_to_quality_s": "time to quality",
+    "energy_to_quality_j": "energy to quality",
+}
+"""Keys of documents that tables name, in words."""
+
+
+def words_of(key: str) -> str:
+    """A key in words; one of a workload keeps its name in front, as in "hep: time to quality"."""
+    owner, colon, own = key.rpartition(": ")
+    return f"{owner}{colon}{KEYS.get(own, own.replace('share_', 'share of ', 1).replace('_', ' '))}"
+
+
 def meanings(report: Report) -> list[tuple[str, str]]:
     """The terms of the page that need an explanation, each with its meaning."""
     every = {

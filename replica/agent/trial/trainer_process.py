@@ -287,8 +287,8 @@ class TrainerProcess(Trainer):
             yield message
         code = await self._process.wait()
         if code != 0:
-            end = f"{describe_exit(code)}{self._out_of_memory(code)}"
-            raise await self._failure("crash", f"the trainer ended with {end}; {self._tail()}")
+            end = f"{'was' if code < 0 else 'ended with'} {describe_exit(code)}{self._out_of_memory(code)}"
+            raise await self._failure("crash", f"the trainer {end}; {self._tail()}")
 
     def _trim_log(self) -> None:
         """Keep the log small, in a thread: storage that does not answer must not delay reports."""

@@ -111,7 +111,8 @@ def named_source(name: str, image_size: int, classes: int) -> CountSource:
 def file_source(path: Path, trial: int | None) -> CountSource:
     """Open a file, or a trial of a run directory. Raises UsageError or ArchitectureError."""
     if not path.exists():
-        raise UsageError(f"{path} does not exist; {WANTED}")
+        named = f"; the network of that name: aiperf ops --architecture {path}" if str(path) in ARCHITECTURES else ""
+        raise UsageError(f"{path} does not exist; {WANTED}{named}")
     if path.is_dir():
         _check_folder(path)
         return _trial_source(path, trial)

@@ -18,6 +18,7 @@ from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, UsageError
 from aiperf.frameworks.training_imports import import_lean
 from aiperf.network.roofline import ITEM_SIZES
 from aiperf.processes import python_module
+from aiperf.untrusted.text import shown
 from replica.measure.micro.measure import FULL, QUICK
 from replica.measure.micro.runner import BATCHES, Runner
 from replica.measure.micro.stacks import STACKS, missing
@@ -64,12 +65,12 @@ def _execute(arguments: argparse.Namespace) -> int:
 def _known(what: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
     """Pick the known names of a list, and complain about others. Raises UsageError without any."""
     names = [name for name in text.split(",") if name]
-    for name in names:
-        if name not in known:
-            warn(f"aiperf: unknown {what} {name!r}; known: {', '.join(known)}")
     found = tuple(name for name in names if name in known)
     if not found:
-        raise UsageError(f"no known {what} in {text!r}; known: {', '.join(known)}")
+        raise UsageError(f"no known {what} in {shown(text)}; known: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            warn(f"aiperf: unknown {what} {shown(name)}; known: {', '.join(known)}")
     return found
 
 

@@ -238,7 +238,7 @@ def test_a_killed_trainer_is_a_crash_with_the_signal_and_the_log(
         trainer = await TrainerProcess.start(RankSetup(config), request, tmp_path / "log")
         await trainer.until_ready(120)
         await trainer.begin(Begin(trial=1))
-        with pytest.raises(TrialFailedError, match=r"crash: the trainer ended with killed by SIGKILL; end of .*log"):
+        with pytest.raises(TrialFailedError, match=r"crash: the trainer was killed by SIGKILL; end of .*log"):
             async for message in trainer.messages(120):
                 if isinstance(message, TrainerEpoch):
                     os.kill(trainer.pid, signal.SIGKILL)

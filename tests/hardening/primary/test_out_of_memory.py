@@ -58,6 +58,6 @@ def test_an_agent_that_died_for_memory_says_so(
         return str(await agent.wait()), await agent.explain()
 
     end, cause = asyncio.run(end_of_an_agent())
-    assert end == f"ended with killed by {signal.Signals(number).name}"
+    assert end == f"was killed by {signal.Signals(number).name}"
     assert cause.startswith("probably out of memory") == said
     assert said or cause == ""

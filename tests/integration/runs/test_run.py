@@ -109,7 +109,7 @@ def test_a_lost_replica_costs_its_work_and_not_the_run(running: tuple[subprocess
     wait_for(lambda: '"type":"epoch"' in again.read_text())
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=240)
-    assert "replica 1 LOST: the replica ended with killed by SIGKILL" in err
+    assert "replica 1 LOST: the replica was killed by SIGKILL" in err
     assert "replica 1 is started again" in err
     found = report(output)
     assert [detail["state"] for detail in found["replica_details"]] == ["finished", "finished"]
@@ -128,7 +128,7 @@ def test_failures_of_trials_are_reported_and_the_run_continues(tmp_path: Path) -
     assert result.returncode == 0, result.stderr
     trials = {trial["id"]: trial for trial in report(output)["trials"]}
     assert trials[2]["failure_reason"] == "build: simulated.fail_trials names this trial"
-    assert trials[3]["failure_reason"].startswith("crash: the trainer ended with killed by SIGKILL")
+    assert trials[3]["failure_reason"].startswith("crash: the trainer was killed by SIGKILL")
     assert trials[5]["failure_reason"].startswith("hang: no report for 4 s")
     assert (trials[2]["operations"], trials[3]["epochs"], trials[3]["lost_operations"] > 0) == (0, 1, True)
     assert trials[6]["state"] == "completed"

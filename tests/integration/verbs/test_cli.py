@@ -7,13 +7,16 @@ import csv
 import io
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from aiperf.__main__ import parser_of
 from aiperf.cli.command import Command
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS
 from aiperf.registry import Registry
@@ -34,6 +37,33 @@ def test_every_verb_has_help_with_an_example(verb: str) -> None:
     result = aiperf(verb, "--help")
     assert result.returncode == 0
     assert f"example:\n  aiperf {verb} " in result.stdout
+
+
+def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of a verb's actions, such as that of `aiperf nodes list`, and of their kinds."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for own in action.choices.values():
+                yield from (own, *getattr(own, "kinds", {}).values())
+
+
+@pytest.mark.parametrize("verb", ["config", "dataset", "list", "nodes", "slurm"])
+def test_every_action_has_a_description_an_example_that_parses_and_debug(verb: str) -> None:
+    parser = parser_of(verb)
+    found = [*actions_of(parser)]
+    assert len(found) >= 1
+    for own in found:
+        assert own.description, own.prog
+        example = (own.epilog or "").splitlines()[-1].strip()
+        assert example.startswith(own.prog + " "), own.prog
+        words = shlex.split(re.split(r" (?:>|&&) ", example)[0])[2:]
+        assert not parser.parse_args(words).debug
+        assert parser.parse_args([*words, "--debug"]).debug
+        assert parser.parse_args(["--debug", *words]).debug, "the action does not undo it"
+
+
+def test_no_other_verb_has_actions() -> None:
+    assert {verb for verb in VERBS if [*actions_of(parser_of(verb))]} == {"config", "dataset", "list", "nodes", "slurm"}
 
 
 def test_no_verb_an_unknown_verb_and_the_version() -> None:
@@ -258,6 +288,14 @@ def test_verbs_options_and_values_are_completed() -> None:
     assert complete("aiperf run --repl") == ["--replicas"]
     assert complete("aiperf run --preset ") == ["official", "quick"]
     assert set(complete("aiperf help ")) >= set(VERBS)
+    assert complete("aiperf run --set run.dur") == ["run.duration="]
+    assert complete("aiperf config show run.dur") == ["run.duration"]
+
+
+def test_a_run_in_a_queue_has_no_directory_yet(tmp_path: Path) -> None:
+    shown = aiperf("status", tmp_path / "queued")
+    assert shown.returncode == 2
+    assert "is not there; a run in a job makes it when the job starts: ask the scheduler (squeue --me" in shown.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -39,6 +39,7 @@ def test_unknown_names_are_complained_about_and_the_rest_is_measured(tmp_path: P
 def test_wrong_use_and_missing_stacks(tmp_path: Path) -> None:
     wrong = aiperf("micro", "--operators", "fft")
     assert (wrong.returncode, "no known operator in 'fft'" in wrong.stderr) == (2, True)
+    assert wrong.stderr.count("fft") == 1
     absent = aiperf("micro", "--stack", "native", environment={"AIPERF_NATIVE": str(tmp_path / "none.so")})
     assert (absent.returncode, "'make native' builds it" in absent.stderr) == (3, True)
 

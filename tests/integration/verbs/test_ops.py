@@ -123,3 +123,11 @@ def test_profilers_agree_and_the_padding_explains_the_rest() -> None:
     # XLA leaves out multiplications with padding zeros and folds the batch normalisation of the
     # forward pass.
     assert abs((xla["forward"] + found["padding_forward"]) / found["forward"] - 1) < 0.005
+
+
+def test_a_name_in_place_of_a_file_leads_to_the_option() -> None:
+    wrong = aiperf("ops", "resnet50")
+    assert wrong.returncode == 2
+    assert "resnet50 does not exist" in wrong.stderr
+    assert wrong.stderr.rstrip().endswith("aiperf ops --architecture resnet50")
+    assert "--architecture" not in aiperf("ops", "alexnet").stderr

@@ -32,6 +32,8 @@ from analysis.report.state import read_now
 from analysis.results.glance import RunStatus, status_at_a_glance
 from analysis.results.status import run_status
 from analysis.verbs.status import STATUS, _status_line
+from dashboard.wording import sentence_of
+from dashboard.work import Answer
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf
 
 
@@ -176,6 +178,16 @@ def test_no_table_cuts_a_number_and_what_is_left_out_is_named(width: int, tmp_pa
     assert "…" not in shown
     for heading, cell in (("regulated", "1.234567890 TOPS"), ("processor", "9654")):
         assert cell in shown or f"{heading}" in shown.partition("left out at this width: ")[2]
+
+
+def test_before_the_first_epoch_there_is_no_error_and_what_is_left_is_said(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.duration": 7200}).at(0).release(7200).at(1).start_trial(1)
+    with Claim(run.paths.claims, ManualClock()):
+        begun, line = status_of(run, 60), _status_line(status_of(run, 60))
+        assert "running; 60 of 7200 s (1h59m left); 1 trial; no epoch yet; " in line
+        assert "1m00s of 2h00m (1h59m left); 1 trial; no epoch yet; " in sentence_of(Answer(status=begun))
+        run.at(90).epoch(1, 1, correct=324)
+        assert "; error 0.1000; " in _status_line(status_of(run, 100))
 
 
 def test_the_lost_come_first_with_their_node_and_the_end_says_why(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from aiperf.cli.command import whole_number
+from aiperf.cli.command import add_debug, help_of, whole_number
 from aiperf.cli.lines import say, warn
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import EXIT_DONE, DatasetError
@@ -23,6 +23,9 @@ KINDS: dict[str, tuple[str, int, int, int]] = {
     "cos-fields": ("cubes of one universe, of which fields are cut", 240, 60, 32),
 }
 """Generated data sets: their words, and the rehearsals' numbers of samples and size."""
+
+
+NAMES = "|".join(KINDS)
 
 
 class KindParser:
@@ -47,8 +50,10 @@ def add_kinds(parser: argparse.ArgumentParser) -> None:
     """Add the parsers of `aiperf dataset synthesize hep|ewa|cos|cos-fields`."""
     parsers = {}
     for name, (words, train, validation, size) in KINDS.items():
-        own = type(parser)(prog=f"{parser.prog} {name}", description=f"Generate {words}.")
-        own.add_argument("output", type=Path, metavar="OUTPUT", help="new folder for the files")
+        about = help_of(f"Generate {words}.", f"{parser.prog} {name} /data/{name}")
+        own = type(parser)(prog=f"{parser.prog} {name}", **about)
+        add_debug(own, default=argparse.SUPPRESS)
+        own.add_argument("output", type=Path, metavar="DIR", help="new folder for the files")
         own.add_argument("--images", type=COUNT, default=train, metavar="N", help="training samples (%(default)s)")
         own.add_argument("--validation", type=COUNT, default=validation, metavar="N", help="validation (%(default)s)")
         own.add_argument("--size", type=COUNT, default=size, metavar="S", help="rows of the grid (%(default)s)")

@@ -124,6 +124,8 @@ def test_another_system_is_another_series(changes: dict[str, Any], base: Report)
     series = trend([result(base, 0), result(base, 1, score=10.0, **other)])
     assert [len(rows) for rows in series] == [1, 1]
     assert [row.regressions for rows in series for row in rows] == [(), ()]
+    assert series[0][0].arrangement != series[1][0].arrangement or series[0][0].system != series[1][0].system
+    assert "digits, trainer " in series[0][0].arrangement
 
 
 def test_copies_of_a_run_count_once(base: Report) -> None:
