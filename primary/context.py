@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -22,7 +22,7 @@ from aiperf.run_directory.primary_identity import PrimaryIdentity
 from aiperf.run_directory.recorded_files import Beginning, beginnings
 from aiperf.storage.reserve import Reserve
 from primary.digest import DigestKeeper
-from primary.display.state import Display, ReplicaView
+from primary.display.state import Display, Earlier, ReplicaView
 from primary.launchers import Launcher
 from primary.managers.contract import Manager
 from primary.nodes.placement import PlacementCheck
@@ -58,6 +58,8 @@ class RunContext:
     """Space for the last records."""
     digest: DigestKeeper = field(default_factory=DigestKeeper)
     identity: PrimaryIdentity = field(default_factory=PrimaryIdentity)
+    earlier: Mapping[int, Earlier] = field(default_factory=dict)
+    """What each replica did before the run was resumed."""
 
     @property
     def clock(self) -> Clock:

@@ -117,7 +117,7 @@ class Dispatcher:
         self._config = context.config
         self._milestones = Milestones()
         self._system = SystemFile(context.paths.system)
-        self._view = RunView.of(self._config.run)
+        self._view = RunView.of(self._config.run, context.earlier)
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
         self.claim = ClaimKeeper(context.claim, self._end_superseded)
         self._upkeep = _Upkeep(context, self.claim, self._view, self._system)
@@ -253,6 +253,7 @@ class Dispatcher:
             self._context.announce(f"{len(ready)} of {len(self._servers)} replicas released for {duration_s:.0f} s")
         else:
             self._upkeep.release_ms = self._context.released_ms
+            self._view.resumed_s = self._upkeep.elapsed_s()
             self._context.announce(f"run resumed; {self._upkeep.elapsed_s():.0f} of {duration_s:.0f} s have passed")
         self._upkeep.release()
         self._context.manager.released(self._left_s())

@@ -75,6 +75,7 @@ def conduct(
             context = RunContext(
                 config, paths, launcher, writer, display, start.work, start.claim, manager, start.released_ms, reserve,
                 open_digest(paths, writer, start.digest, records), identity_of(paths.claims, start.claim.number),
+                start.earlier,
             )  # fmt: skip
             return asyncio.run(_dispatch(context, records, companion))
     except StorageError as error:
@@ -88,7 +89,7 @@ def conduct(
 def _display(config: RunConfig, paths: RunPaths, start: Start, clock: Clock) -> Display:
     """The live view, and the snapshot of a large run, each in a thread of its own."""
     view = PatientDisplay(FailSafeDisplay(open_display(clock)))
-    # The view of a resumed run begins with nothing, and its snapshot would belie the records.
+    # A resumed view does not know earlier operations: its snapshot would belie the records.
     if config.run.suite != "automl" or config.run.replicas < FEWEST_REPLICAS or start.resumption is not None:
         return view
     return SeveralDisplays(view, PatientDisplay(FailSafeDisplay(SnapshotDisplay(paths, config, clock))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shlex
 import socket
 import sys
@@ -74,8 +75,12 @@ def unmet_rules(config: RunConfig, facts: Sequence[Examination] = ()) -> tuple[C
 
 
 def default_output(config: RunConfig, clock: Clock) -> Path:
-    """The run directory if none is named: `runs/NAME-TIME`, in local time."""
-    return Path("runs") / f"{config.run.name}-{datetime.fromtimestamp(clock.utc_ms() / 1000):%Y%m%d-%H%M%S}"
+    """The run directory if none is named: `runs/NAME-TIME`, in local time.
+
+    Spaces and signs that a shell would take for its own become dashes.
+    """
+    name = "-".join(re.findall(r"[\w.+]+", config.run.name)).strip("-.") or "run"
+    return Path("runs") / f"{name}-{datetime.fromtimestamp(clock.utc_ms() / 1000):%Y%m%d-%H%M%S}"
 
 
 def usage_problems(config: RunConfig, output: Path) -> list[str]:

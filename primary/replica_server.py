@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -362,7 +363,9 @@ class ReplicaServer:
         else:
             self._view.state = "lost"
             node = f" (node {self._node})" if self._node else ""
-            self._context.announce(f"replica {self._replica} LOST: {self._record_loss(reason)}{node}")
+            # A job's output has no other time of day, by which to look into the logs of a node.
+            at = datetime.fromtimestamp(self._context.clock.utc_ms() / 1000)
+            self._context.announce(f"{at:%H:%M:%S} replica {self._replica} LOST: {self._record_loss(reason)}{node}")
         self._milestones.answer(self._replica)
 
     def _record_loss(self, reason: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 from aiperf.clock import Clock
@@ -25,6 +25,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.error_texts import why_not_written
 from aiperf.storage.names import refresh
 from aiperf.storage.patience import PATIENCE, Patience, with_patience
+from primary.display.state import Earlier
 from primary.work import WorkList, open_work
 
 START_PATIENCE_S = 10.0
@@ -65,6 +66,8 @@ class Start:
     """The records to write after it: of the trials that were open when the old primary died."""
     digest: tuple[Entry, ...] = ()
     """The entries that the digest begins with: of all trials so far."""
+    earlier: Mapping[int, Earlier] = field(default_factory=dict)
+    """What each replica has done, as far as it counts."""
 
     def rest_s(self, config: RunConfig, clock: Clock) -> float:
         """Seconds to the deadline; the whole duration before the release."""
@@ -111,7 +114,20 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     released_ms = ledger.released.time_ms if ledger.released is not None and not new_clock else None
     closings = tuple(_closings(ledger, found.witnessed, cursor))
     digest = tuple(compile_entries(ledger))
-    return Start(claim, open_work(config, ledger), released_ms, resumption, closings, digest)
+    earlier = {} if new_clock else _earlier(ledger)
+    return Start(claim, open_work(config, ledger), released_ms, resumption, closings, digest, earlier)
+
+
+def _earlier(ledger: Ledger) -> dict[int, Earlier]:
+    """What each replica has done: trials that ended well, and the best accuracy of an epoch."""
+    found: dict[int, Earlier] = {}
+    for trial in ledger.trials.values():
+        if trial.begun is not None:
+            trials, best = found.get(trial.begun.replica, Earlier())
+            done = trial.ended is not None and trial.ended.body.reason != "stopped"
+            accuracies = [accuracy for accuracy in (best, trial.accuracy) if accuracy is not None]
+            found[trial.begun.replica] = Earlier(trials + done, max(accuracies, default=None))
+    return found
 
 
 @dataclass(frozen=True)

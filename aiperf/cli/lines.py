@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TextIO
 
 from aiperf.cli.program import as_typed
@@ -36,3 +37,8 @@ def say_text(text: str) -> None:
     """Write a text of several lines that is harmless already: a script, a table of CSV, help."""
     finish()
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def to_open(page: Path) -> str:
+    """Say which page was written, as an address that terminals and browsers open."""
+    return f"open the page in a browser: {page.absolute().as_uri()}"

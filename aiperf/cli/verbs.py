@@ -41,7 +41,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "verify": ("analysis.verbs.run:VERIFY", "check every file of a run directory and list all problems"),
         "config": (
             "primary.importing.cli:CONFIG",
-            "show the settings in force; translate earlier configurations",
+            "show the settings in force; import earlier configurations",
         ),
     },
     "plan": {

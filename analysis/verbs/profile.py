@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from aiperf.cli.command import Command, add_format
 from aiperf.cli.console import PlainConsole, open_console
-from aiperf.cli.lines import say_json
+from aiperf.cli.lines import say_json, to_open, warn
 from aiperf.cli.tables import make_table, print_line
 from aiperf.cli.units import percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError
@@ -72,6 +72,7 @@ def _write(folder: Path, name: str, found: BaseModel, drawings: dict[str, Drawin
             save_drawing(folder, drawing)
     except OSError as error:
         raise EnvironmentNotReadyError([f"{folder} cannot be written: {error}"]) from error
+    warn(f"next: {to_open(folder / f'{name}.html')}")
 
 
 def _print(console: PlainConsole, profile: Profile) -> None:

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_format, add_no_page, add_run
-from aiperf.cli.lines import say, say_json, warn
+from aiperf.cli.lines import say, say_json, to_open, warn
 from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
@@ -107,7 +107,7 @@ def _next_lines(run: Path, data: RunData, state: State | None, page: Path | None
         )
     if page is None:
         return [first, f"draw its page and figures: aiperf report {shlex.quote(str(run))}"]
-    return [first, f"open the page in a browser: {page.absolute().as_uri()}"]
+    return [first, to_open(page)]
 
 
 REPORT = Command(

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
-from aiperf.cli.lines import say_json, say_text, warn
+from aiperf.cli.lines import say_json, say_text, to_open, warn
 from aiperf.cli.tables import make_table
 from aiperf.cli.units import number, percent, si
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, RunDirectoryError
@@ -32,6 +32,8 @@ from analysis.results.scaling import (
 from analysis.results.source import read_result
 from analysis.verbs.ranking_page import date_of
 
+PAGE = "scaling.html"
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="DIR", help="run directories or archives")
@@ -46,6 +48,8 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         _write(arguments.output, rows)
     _print(rows, arguments.format)
+    if arguments.output is not None:
+        warn(f"next: {to_open(arguments.output / PAGE)}")
     if differences := differences_in_words(rows):
         warn("aiperf: WARNING: these runs differ in more than their size:", *differences)
     return EXIT_DONE
@@ -53,7 +57,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 def _write(folder: Path, rows: Sequence[ScalingRow]) -> None:
     drawing = scaling_chart(rows)
-    write_output(folder / "scaling.html", scaling_page(rows, drawing, _reports(folder, rows)))
+    write_output(folder / PAGE, scaling_page(rows, drawing, _reports(folder, rows)))
     write_output(folder / "scaling.json", json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     write_output(folder / "scaling.csv", csv_text(scaling_frame(rows)))
     try:

@@ -6,9 +6,9 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 from aiperf.cli.quality import best_of_each
 from aiperf.config.sections.run import RunSection
@@ -19,6 +19,13 @@ log = logging.getLogger(__name__)
 
 ReplicaState = Literal["starting", "ready", "working", "lost", "finished"]
 """States of a replica, in the words of the report."""
+
+
+class Earlier(NamedTuple):
+    """What a replica did before the run was resumed."""
+
+    trials: int = 0
+    best_accuracy: float | None = None
 
 
 @dataclass
@@ -62,11 +69,16 @@ class RunView:
     elapsed_s: float | None = None
     suite: str = "automl"
     """Suite of the run."""
+    resumed_s: float = 0.0
+    """Time of the resumption, before which operations are not known; 0 in a run that began."""
 
     @classmethod
-    def of(cls, run: RunSection) -> Self:
-        """The view of a run that begins."""
-        return cls(run.duration, [ReplicaView(replica) for replica in range(run.replicas)], suite=run.suite)
+    def of(cls, run: RunSection, earlier: Mapping[int, Earlier]) -> Self:
+        """The view of a run that begins, or of one that is resumed after `earlier` work."""
+        replicas = [ReplicaView(number) for number in range(run.replicas)]
+        for view in replicas:
+            view.trials, view.best_accuracy = earlier.get(view.replica, Earlier())
+        return cls(run.duration, replicas, suite=run.suite)
 
     @property
     def measured(self) -> list[Measured]:
@@ -75,9 +87,12 @@ class RunView:
 
     @property
     def ops(self) -> float:
-        """Operations per second so far (provisional: the report recomputes it from the records)."""
-        total = sum(replica.operations for replica in self.replicas)
-        return total / self.elapsed_s if self.elapsed_s else 0.0
+        """Operations per second so far, or since the resumption.
+
+        Provisional: the report recomputes it from the records.
+        """
+        total, passed_s = sum(replica.operations for replica in self.replicas), (self.elapsed_s or 0.0) - self.resumed_s
+        return total / passed_s if passed_s > 0 else 0.0
 
 
 class Display(Protocol):

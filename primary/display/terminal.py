@@ -64,9 +64,10 @@ def summary(view: RunView) -> str:
 def _results(view: RunView) -> str:
     working = sum(replica.state == "working" for replica in view.replicas)
     trials = sum(replica.trials for replica in view.replicas)
+    until = "since the resumption" if view.resumed_s else "so far"
     return (
         f"{count(working, 'replica')} working, {count(trials, 'trial')} done | "
-        f"{_best(view)} | {si(view.ops, 'OPS')} so far"
+        f"{_best(view)} | {si(view.ops, 'OPS')} {until}"
     )
 
 

@@ -40,7 +40,11 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         write_output(arguments.output / "prediction.json", text + "\n")
         write_output(arguments.output / "machine.toml", text_of(rehearsal.machine))
-        save_drawing(arguments.output, prediction_chart(rows, rehearsal.machine.machine.name))
+        drawing = prediction_chart(rows, rehearsal.machine.machine.name)
+        save_drawing(arguments.output, drawing)
+        warn(
+            f"figure, numbers and machine are in {arguments.output}: {drawing.name}.svg, prediction.json, machine.toml"
+        )
     if arguments.format == "json":
         say_json(text)
         return EXIT_DONE
@@ -62,6 +66,11 @@ def _print(rows: Sequence[Predicted], name: str) -> None:
     limit = rows[-1].first_limit
     ranges = "no ranges from one seed" if rows[-1].score_ops.low is None else "ranges hold in 95 of 100 cases"
     warn(f"sizes beyond {LARGEST_REHEARSED} replicas are extrapolated; {ranges}")
+    if any(row.efficiency.value > 1.0 for row in rows):
+        warn(
+            "an efficiency above 100 %: more replicas find larger networks earlier, of which steps, input and starts "
+            "cost a smaller share of the time"
+        )
     warn(f"first limit: {limit.what}, at about {limit.replicas:,} replicas")
 
 

@@ -38,3 +38,16 @@ def test_every_suite_of_the_architecture_page_exists() -> None:
     named = set(re.findall(r"`(test_\w+\.py)`", (ROOT / "docs" / "architecture.md").read_text()))
     assert named
     assert sorted(name for name in named if not [*(ROOT / "tests").rglob(name)]) == []
+
+
+SAY_WHAT_RAN_ON_GPUS = ("README.md", "docs/faq.md", "docs/frameworks.md", "docs/tutorial.md", "docs/performance.md")
+
+
+def test_all_documents_say_the_same_about_gpus() -> None:
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in SAY_WHAT_RAN_ON_GPUS}
+    for name, text in texts.items():
+        assert "H100" in text, name
+        assert "performance.md#gpus" in text or "## GPUs" in text, f"{name} leads to what was measured"
+    for document in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        text = " ".join(document.read_text(encoding="utf-8").split())
+        assert not re.search(r"(nothing|never) (has been|was|been) run on (a GPU|GPUs)", text, re.IGNORECASE), document

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def test_an_error_while_a_replica_is_served_costs_this_replica(
     losses = lost(tmp_path / "run")
     assert [loss.replica for loss in losses] == [1, 1, 1], "it is restarted as after any other loss"
     assert all(cause in loss.reason for loss in losses)
-    assert f"replica 1 LOST: {losses[0].reason}" in shown.getvalue()
+    assert re.search(rf"^\d\d:\d\d:\d\d replica 1 LOST: {re.escape(losses[0].reason)}", shown.getvalue(), re.MULTILINE)
     assert len(bodies(tmp_path / "run", EpochCompleted)) >= 8, "of the other replica"
     (end,) = bodies(tmp_path / "run", RunEnded)
     assert isinstance(end, RunEnded)

@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from aiperf.facts import Measured
+from aiperf.run_directory.claim import Claim
 from aiperf.wire.messages import Progress
-from primary.display.state import ReplicaView, RunView
+from primary.display.state import Earlier, ReplicaView, RunView
 from primary.display.terminal import KEPT_BYTES, LineDisplay, TerminalDisplay, open_display, picture, summary
-from tests.support.hand_made import ManualClock
+from primary.resumption import prepare_resumption
+from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock
 
 
 def view() -> RunView:
@@ -31,6 +33,23 @@ def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
         "40 s passed, 1m00s left | 1 replica working, 0 trials done | best accuracy 0.9000 | 100.0 GOPS so far"
     )
     assert summary(RunView(10.0, [ReplicaView(0)])) == "starting: 0 of 1 replica answered"
+
+
+def test_a_resumed_run_counts_what_was_done_before(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.duration": 100, "run.replicas": 2}).at(0).release(100, replicas=2)
+    run.at(1).start_trial(1).at(9).epoch(1, 1, correct=324).end_trial(1).start_trial(2).at(12).epoch(2, 1, correct=180)
+    with Claim(run.paths.claims, ManualClock()) as claim:
+        earlier = prepare_resumption(run.paths, run.config, claim, False, T0_MS + 20_000).earlier
+        anew = prepare_resumption(run.paths, run.config, claim, True, T0_MS + 20_000).earlier
+    assert earlier == {0: Earlier(1, 0.9)}, "one is done, and one was in progress"
+    assert anew == {}, "on a new clock nothing earlier counts"
+    resumed = RunView.of(run.config.run, earlier)
+    resumed.elapsed_s, resumed.resumed_s = 40.0, 30.0
+    resumed.replicas[1].take(Progress(trial=3, phase="train", accuracy=0.5, operations=10**12))
+    assert summary(resumed) == (
+        "40 s passed, 1m00s left | 0 replicas working, 1 trial done | best accuracy 0.9000 | "
+        "100.0 GOPS since the resumption"
+    )
 
 
 def drawn(run: RunView, colours: bool = False) -> str:

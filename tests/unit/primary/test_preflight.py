@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError, UsageError
 from aiperf.run_directory.paths import open_run
 from primary import preflight
-from tests.support.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun, ManualClock
 
 
 def test_paths_and_texts_that_no_message_can_hold_are_refused(tmp_path: Path) -> None:
@@ -64,3 +66,13 @@ def test_a_launcher_that_cannot_work_is_refused_with_all_else(tmp_path: Path) ->
     config = load_config(overrides={"run.dataset": "digits", "run.launcher": "ssh", "run.replicas": 2})
     with pytest.raises(UsageError, match=r"(?s)ssh\.hosts is empty.*is not a directory"):
         preflight.check(config, tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("one node, 8 GPUs", "one-node-8-GPUs"), ("../etc; rm", "etc-rm"), ("..", "run"), ("first", "first")],
+)
+def test_the_directory_of_a_run_without_an_output_is_one_word_of_a_shell(name: str, folder: str) -> None:
+    output = preflight.default_output(load_config(overrides={"run.name": name}), ManualClock())
+    assert re.fullmatch(rf"runs/{folder}-\d{{8}}-\d{{6}}", str(output))
+    assert shlex.quote(str(output)) == str(output)
