@@ -41,6 +41,8 @@ def write_figures(folder: Path, data: RunData, report: Report) -> None:
 
 
 def save_drawing(folder: Path, drawing: Drawing) -> None:
-    """Write a figure as SVG and PNG. Raises OSError."""
+    """Write a figure as SVG and PNG, one for papers as PDF, too. Raises OSError."""
     write_atomically(folder / f"{drawing.name}.svg", drawing.svg.encode())
     write_atomically(folder / f"{drawing.name}.png", drawing.png)
+    if drawing.pdf:
+        write_atomically(folder / f"{drawing.name}.pdf", drawing.pdf)

@@ -126,12 +126,14 @@ class Telemetry:
             sums.append(None if total is None else total[1:] - total[0])
         return sums[0], sums[1]
 
+    def by_node(self, name: str, edges_ms: Series) -> Series:
+        """Mean of each node in each bin, nodes x bins; NaN for a bin without a value."""
+        rows = [_bin_means(node.column("time_ms"), node.column(name), edges_ms) for node in self.nodes]
+        return np.array(rows).reshape(len(rows), len(edges_ms) - 1)
+
     def binned(self, name: str, edges_ms: Series) -> Series:
         """Mean over nodes of each node's mean in each bin; NaN for a bin without a value."""
-        rows = [_bin_means(node.column("time_ms"), node.column(name), edges_ms) for node in self.nodes]
-        if not rows:
-            return np.full(len(edges_ms) - 1, np.nan)
-        table = np.array(rows)
+        table = self.by_node(name, edges_ms)
         # Not `nanmean`, which warns of bins in which every node lacks a value.
         there = ~np.isnan(table)
         count = there.sum(axis=0)

@@ -15,7 +15,7 @@ from aiperf.cli.lines import say_json, say_text
 from aiperf.cli.tables import MOST_NAMED, make_table, print_line
 from aiperf.cli.units import interval, number, of_asked, si
 from aiperf.config.duration import format_duration
-from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, RunDirectoryError, UsageError
 from analysis.output.frames import csv_text
 from analysis.output.page.vocabulary import ENDS, words_of
 from analysis.results.comparison import Measure, ReportComparison, compare
@@ -24,6 +24,7 @@ from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
 from analysis.results.science import WorkloadRow, rank_workloads, workload_frame
 from analysis.results.signatures import check_signers
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
+from analysis.verbs.figures import add_figure, write_figures
 from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
 
 # Tables of scientific workloads, one for each benchmark.
@@ -191,10 +192,16 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[str]]:
 def _configure_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", type=Path, metavar="A", help="run directory, archive or report.json")
     parser.add_argument("second", type=Path, metavar="B", help="the same, to compare with A")
+    parser.add_argument("more", nargs="*", type=Path, metavar="C", help="further runs, with --figure")
+    add_figure(parser)
     add_format(parser)
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    if arguments.figure is not None:
+        write_figures(arguments.figure, [arguments.first, arguments.second, *arguments.more])
+    elif arguments.more:
+        raise UsageError("compare: two results at a time; --figure FOLDER draws any number of runs together")
     comparison = compare(read_result(arguments.first), read_result(arguments.second))
     if arguments.format == "json":
         measures = [{**asdict(m), "ratio": m.ratio, "worse": m.worse} for m in comparison.measures]
@@ -252,7 +259,7 @@ def _shown(name: str, value: float | None) -> str:
 
 COMPARE = Command(
     description="Put two results side by side: settings that differ, scores, phases, and what got worse.",
-    example="aiperf compare runs/before runs/after",
+    example="aiperf compare runs/before runs/after --figure figures",
     configure=_configure_compare,
     execute=_compare,
 )

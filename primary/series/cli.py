@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
 from aiperf.cli.command import Command, add_format, output_options
 from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.errors import EXIT_DONE, UsageError
 from primary.background.outputs import ignore_hangups, replace_dead_outputs
+from primary.series.growth import Batch, Growth, Kind, Mode
 from primary.series.runs import SAME_COMMAND, run_series
 
 DRAWING_VERB = "report-scaling"
@@ -19,11 +21,25 @@ DRAWING_VERB = "report-scaling"
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument(
-        "--counts", default="1,2,4", metavar="N,N,...", help="numbers of replicas (default: %(default)s)"
+        "--counts", default="1,2,4", metavar="N,N,...", help="numbers of replicas, or of ranks (default: %(default)s)"
     )
+    parser.add_argument(
+        "--mode", choices=get_args(Mode), default="weak",
+        help="weak: the work grows with the machine; strong: the work stays (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--grow", choices=get_args(Kind), default="replicas",
+        help="what the runs have more of: replicas, or ranks of each replica (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", choices=get_args(Batch),
+        help="what stays with more ranks: the batch of all together (default of --mode strong), or of one",
+    )  # fmt: skip
     parser.add_argument("--output", type=Path, metavar="DIR", help="directory of the runs and the figure")
     parser.add_argument("--from", nargs="+", type=Path, metavar="DIR", dest="finished",
                         help="start nothing: draw these finished runs")  # fmt: skip
+    parser.add_argument("--figure", type=Path, metavar="FOLDER",
+                        help="also draw score and use over time, and score by size, for papers")  # fmt: skip
     add_format(parser, ("table", "json", "csv"))
 
 
@@ -38,14 +54,15 @@ def _run(arguments: argparse.Namespace) -> list[Path]:
         raise UsageError("name the directory of the series: --output DIR (or finished runs: --from DIR ...)")
     if arguments.replicas is not None:
         raise UsageError("use --counts for the numbers of replicas; --replicas does not apply to a series")
-    counts = _counts(arguments.counts)
-    read_run_options(arguments)
+    config = read_run_options(arguments)
+    growth = Growth.chosen(arguments.mode, arguments.grow, arguments.batch, config)
+    members = [growth.member(count, config) for count in _counts(arguments.counts)]
     ignore_hangups()
     launcher = ["--launcher", arguments.launcher] if arguments.launcher else []
     # Only the result of the series belongs on standard output if a program reads it.
     output = None if arguments.format == "table" else sys.stderr
     try:
-        return run_series(arguments.output, counts, [*words_of(arguments), *launcher], output)
+        return run_series(arguments.output, members, [*words_of(arguments), *launcher], output, growth.words)
     finally:
         replace_dead_outputs(arguments.output / "scale.out")
 
@@ -58,11 +75,13 @@ def _counts(text: str) -> list[int]:
 
 
 def _follow_up(arguments: argparse.Namespace) -> list[str]:
-    return [DRAWING_VERB, *output_options(arguments), "--", *map(str, arguments.finished)]
+    figure = ["--figure", str(arguments.figure)] if arguments.figure is not None else []
+    options = ["--mode", arguments.mode, *figure, *output_options(arguments)]
+    return [DRAWING_VERB, *options, "--", *map(str, arguments.finished)]
 
 
 SCALE = Command(
-    description="Weak scaling: one configuration with more and more replicas, one run after another; resumable.",
+    description="Scaling: one configuration with more and more replicas or ranks, one run after another; resumable.",
     example="aiperf scale --dataset digits --duration 5m --counts 1,2 --output runs/scaling",
     configure=_configure,
     execute=_execute,

@@ -1,4 +1,4 @@
-"""Runs of one configuration with more and more replicas, one after another; resumable."""
+"""The runs of a series, one after another; resumable."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import fcntl
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -21,6 +22,15 @@ from primary.resumption import DONE
 
 SERIES = "series.json"
 SAME_COMMAND = "the same command resumes the series"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One run of a series: its folder, its size in words, and its options besides those of all."""
+
+    folder: str
+    named: str
+    options: tuple[str, ...]
 
 
 class Programs:
@@ -64,37 +74,44 @@ class Programs:
             self._process.terminate()
 
 
-def run_series(folder: Path, counts: Sequence[int], words: Sequence[str], output: TextIO | None = None) -> list[Path]:
-    """One run for each number of replicas, in folders `replicas-N`, which are returned.
+def run_series(
+    folder: Path,
+    members: Sequence[Member],
+    words: Sequence[str],
+    output: TextIO | None = None,
+    note: Sequence[str] = (),
+) -> list[Path]:
+    """The members as runs, in folders below `folder`, which are returned.
 
-    `words` are options of `aiperf run`; the runs print to `output`, by default to standard output.
+    `words` are options of `aiperf run` that all share; `note`, further options of the series. The
+    runs print to `output`, by default to standard output.
+
     Finished runs are kept, interrupted ones resume. Raises UsageError if the folder holds a series
     of another configuration, and RunFailedError if a run ends without a result; the work of the
     series up to then is kept. Waits while another process works on the series, such as the last run
     of one that was killed.
     """
-    _claim(folder, words)
-    targets = [folder / f"replicas-{count:04d}" for count in counts]
+    _claim(folder, [*words, *note])
     with _locked(folder) as lock:
         programs = Programs(output, lock)
         with heeded(programs.end):
-            for count, target in zip(counts, targets, strict=True):
-                _carry_out(programs, target, count, words)
-    return targets
+            for member in members:
+                _carry_out(programs, folder / member.folder, member, words)
+    return [folder / member.folder for member in members]
 
 
-def _carry_out(programs: Programs, target: Path, count: int, words: Sequence[str]) -> None:
+def _carry_out(programs: Programs, target: Path, member: Member, words: Sequence[str]) -> None:
     """Begin or resume a run, unless it is over."""
-    command = _command(target, count, words)
+    command = _command(target, [*words, *member.options])
     if command is None:
         return
     code = programs.run(command)
     if code == EXIT_USAGE and command[0] == "resume":
         raise RunFailedError(
-            f"the run with {count} replicas cannot be resumed; move {target} away, and the same command starts it again"
+            f"the run with {member.named} cannot be resumed; move {target} away, and the same command starts it again"
         )
     if code != EXIT_DONE:
-        raise RunFailedError(f"the run with {count} replicas ended with exit code {code}; {SAME_COMMAND}")
+        raise RunFailedError(f"the run with {member.named} ended with exit code {code}; {SAME_COMMAND}")
 
 
 def _claim(folder: Path, words: Sequence[str]) -> None:
@@ -130,10 +147,10 @@ def _locked(folder: Path) -> Iterator[int]:
         yield stream.fileno()
 
 
-def _command(target: Path, count: int, words: Sequence[str]) -> list[str] | None:
+def _command(target: Path, words: Sequence[str]) -> list[str] | None:
     """Arguments of `aiperf` for one run; None if it is over."""
     if not RunPaths(target).run.exists():
-        return ["run", *words, "--replicas", str(count), "--output", str(target)]
+        return ["run", *words, "--output", str(target)]
     return None if is_over(target) else ["resume", str(target)]
 
 

@@ -116,7 +116,7 @@ def interrupt_series(output: Path, *words: str, orphan: bool) -> None:
         [*command, "--counts", "1,2,3", "--format", "json"], capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert [row["replicas"] for row in json.loads(done.stdout)] == [1, 2, 3]
+    assert [row["replicas"] for row in json.loads(done.stdout)["rows"]] == [1, 2, 3]
     assert {file: file.stat().st_mtime_ns for file in kept} == kept, "no run begins anew"
     ends = [[record["reason"] for record in raw_records(run) if record["type"] == "run_ended"]
             for run in sorted(output.glob("replicas-*"))]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,12 +56,14 @@ PNG_DPI = 160
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure: its file name, its caption, and its two files."""
+    """A figure: its file name, its caption, and its files."""
 
     name: str
     caption: str
     svg: str
     png: bytes
+    pdf: bytes = b""
+    """For papers, with embedded outlines of letters; empty if the figure is of a report."""
 
     @property
     def inline_svg(self) -> str:
@@ -79,16 +81,26 @@ class Drawing:
 
 
 def draw(
-    name: str, caption: str, paint: Callable[[Any], None], height_in: float = HEIGHT_IN, width_in: float = WIDTH_IN
+    name: str,
+    caption: str,
+    paint: Callable[[Any], None],
+    height_in: float = HEIGHT_IN,
+    width_in: float = WIDTH_IN,
+    for_papers: Mapping[str, Any] | None = None,
 ) -> Drawing:
-    """Paint on a new figure and save it. The same data give the same bytes."""
-    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name}):
+    """Paint on a new figure and save it. The same data give the same bytes.
+
+    `for_papers`: settings of a figure that is saved as PDF, too.
+    """
+    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name, "pdf.fonttype": 42, **(for_papers or {})}):
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         paint(figure)
-        svg, png = io.StringIO(), io.BytesIO()
+        svg, png, pdf = io.StringIO(), io.BytesIO(), io.BytesIO()
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=PNG_DPI, facecolor="white")
-    return Drawing(name, caption, svg.getvalue(), png.getvalue())
+        if for_papers is not None:
+            figure.savefig(pdf, format="pdf", metadata={"CreationDate": None, "Creator": None})
+    return Drawing(name, caption, svg.getvalue(), png.getvalue(), pdf.getvalue())
 
 
 def time_unit(duration_s: float) -> tuple[float, str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from selenium.webdriver import Chrome
 
+from analysis.output.figures.paper import paper_drawings
 from analysis.output.figures.profile import profile_chart, sweep_chart, timeline_chart
 from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
@@ -25,10 +26,13 @@ from analysis.reading.profile import (
     Timeline,
     TimelineBlock,
 )
+from analysis.results.paper import read_lines
 from analysis.results.ranking import rank
-from analysis.results.scaling import scaling_chart, scaling_rows
+from analysis.results.scaling.chart import scaling_chart
+from analysis.results.scaling.rows import scaling_rows
 from analysis.results.science import rank_workloads
 from analysis.results.source import read_result
+from analysis.verbs.figures import figures_page
 from analysis.verbs.ranking_page import ranking_page
 from analysis.verbs.scaling import scaling_page
 from tests.integration.verbs.test_page import drawn, page_of, resumed, work
@@ -36,10 +40,10 @@ from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open
 from tests.support.hand_made import HandMadeRun
 from tests.support.runs import wait_for
 from tests.support.science.hybrid import whole_training
+from tests.unit.analysis.scaling.test_rows import one_run
 from tests.unit.analysis.science.runs import run_of_four
-from tests.unit.analysis.test_scaling import one_run
 
-KINDS = ("report", "running", "science", "hybrid", "ranking", "scaling", "profile", "sweep")
+KINDS = ("report", "running", "science", "hybrid", "ranking", "scaling", "figures", "profile", "sweep")
 REPORTS = ("report", "running", "science", "hybrid")
 
 
@@ -101,10 +105,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = [read_result(root / name) for name in runs]
     series = scaling_rows([one_run(root / "one", 1, 2, 4), one_run(root / "two", 2, 3, 4)])
     step, memory = profile(), sweep()
+    lines = read_lines([root / "one", root / "two"])
     drawings = {"profile": profile_chart(step), "timeline": timeline_chart(step)}
     texts = {
         "ranking": ranking_page(rank(results, "score"), rank_workloads(results)),
         "scaling": scaling_page(series, scaling_chart(series), {str(series[0].origin): "one/report/report.html"}),
+        "figures": figures_page(lines, paper_drawings(lines)),
         "profile": render("profile.html", profile=step, drawings=drawings, words=words),
         "sweep": render("sweep.html", sweep=memory, drawings={"sweep": sweep_chart(memory)}, words=words),
     }

@@ -163,7 +163,7 @@ def test_a_series_is_run_kept_resumed_and_drawn(tmp_path: Path) -> None:
     first = (output / "replicas-0001" / "run.json").stat().st_mtime_ns
     done = aiperf(*options, "--format", "json")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["rows"]
     assert [row["replicas"] for row in rows] == [1, 2]
     assert rows[0]["efficiency"] == 1.0
     assert rows[1]["ideal_ops"] == 2 * rows[0]["score_ops"]

@@ -19,11 +19,13 @@ from aiperf.records.bodies import RunEnded
 from primary import preflight
 from primary.managers.contract import EndReason
 from primary.series import runs
+from primary.series.growth import Growth
 from primary.series.runs import SERIES, is_over, run_series
 from tests.support.hand_made import HandMadeRun
 
-WORDS = ("--dataset", "digits")
 CONFIG = load_config(overrides={"run.dataset": "digits"})
+WORDS = ("--dataset", "digits")
+ONE, TWO, FOUR = (Growth().member(count, CONFIG) for count in (1, 2, 4))
 
 
 def folders_only(target: Path) -> None:
@@ -89,11 +91,11 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.mark.parametrize("kill", list(KILLS))
 def test_a_series_that_was_killed_ends_with_the_same_runs(kill: str, tmp_path: Path, called: list[list[str]]) -> None:
     leave, expected = KILLS[kill]
-    assert run_series(tmp_path, [1], WORDS) == [tmp_path / "replicas-0001"]
+    assert run_series(tmp_path, [ONE], WORDS) == [tmp_path / "replicas-0001"]
     called.clear()
     if leave is not None:
         leave(tmp_path / "replicas-0002")
-    targets = run_series(tmp_path, [1, 2, 4], WORDS)
+    targets = run_series(tmp_path, [ONE, TWO, FOUR], WORDS)
     assert targets == [tmp_path / f"replicas-000{count}" for count in (1, 2, 4)]
     second, fourth = map(str, targets[1:])
     begun = {"run": ["run", *WORDS, "--replicas", "2", "--output", second], "resume": ["resume", second]}
@@ -102,11 +104,11 @@ def test_a_series_that_was_killed_ends_with_the_same_runs(kill: str, tmp_path: P
 
 
 def test_a_second_call_with_more_counts_adds_only_these(tmp_path: Path, called: list[list[str]]) -> None:
-    for counts in ([2], [1, 2, 3], [1, 2, 3]):
-        run_series(tmp_path, counts, WORDS)
-    assert [words[-3] for words in called] == ["2", "1", "3"]
+    for members in ([TWO], [ONE, TWO, FOUR], [ONE, TWO, FOUR]):
+        run_series(tmp_path, members, WORDS)
+    assert [words[-3] for words in called] == ["2", "1", "4"]
     with pytest.raises(UsageError, match="holds a series with other options: --dataset digits"):
-        run_series(tmp_path, [1], ("--dataset", "images"))
+        run_series(tmp_path, [ONE], ("--dataset", "images"))
 
 
 @pytest.mark.parametrize(("reason", "over"), [("deadline", True), ("completed", True), ("interrupted", False),
@@ -147,7 +149,7 @@ def test_a_signal_is_passed_on_and_ends_the_series(tmp_path: Path, monkeypatch: 
     )
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(RunFailedError, match="with 1 replicas ended with exit code 7; the same command resumes"):
-        run_series(tmp_path, [1, 2], WORDS)
+        run_series(tmp_path, [ONE, TWO], WORDS)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -162,7 +164,7 @@ def test_no_program_starts_after_a_signal(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_series_waits_for_the_run_of_one_that_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: list[list[str]]
 ) -> None:
-    run_series(tmp_path, [1], WORDS)
+    run_series(tmp_path, [ONE], WORDS)
     called.clear()
     with (tmp_path / SERIES).open("r+b") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -177,7 +179,7 @@ def test_a_series_waits_for_the_run_of_one_that_was_killed(
         orphan.communicate(b"\n")
 
     monkeypatch.setattr(runs, "warn", finish)
-    run_series(tmp_path, [1, 2], WORDS)
+    run_series(tmp_path, [ONE, TWO], WORDS)
     assert said == [f"waiting for the process that works on the series {tmp_path}"]
     assert called == [["resume", str(tmp_path / "replicas-0002")]], "what the other one has done is seen"
     assert json.loads((tmp_path / SERIES).read_bytes()) == {"options": [*WORDS]}
@@ -195,4 +197,4 @@ def test_a_program_holds_the_series_as_long_as_it_works(tmp_path: Path, monkeypa
         sys.exit(0 if held else 9)
     """,
     )
-    run_series(tmp_path, [1], WORDS)
+    run_series(tmp_path, [ONE], WORDS)

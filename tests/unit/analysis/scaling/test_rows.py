@@ -8,12 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scipy.special import stdtrit
 
 from analysis.output.figures.style import COLOURS
-from analysis.results.scaling import differences_in_words, scaling_chart, scaling_frame, scaling_rows
+from analysis.report.estimates import IntervalPart
+from analysis.results.scaling.chart import scaling_chart
+from analysis.results.scaling.rows import (
+    differences_in_words,
+    fits_of,
+    scaling_document,
+    scaling_frame,
+    scaling_rows,
+)
 from analysis.results.source import RunResult, read_result
 from analysis.verbs.scaling import _write
 from tests.support.hand_made import HandMadeRun
+from tests.unit.analysis.science.runs import run_of_four
 
 
 def one_run(root: Path, replicas: int, epochs: int, devices: int) -> RunResult:
@@ -81,7 +91,7 @@ def test_the_page_says_what_was_measured_where_and_how_well_it_is_known(tmp_path
     report = tmp_path / "two" / "report" / "report.html"
     report.parent.mkdir()
     report.write_text("")
-    _write(tmp_path / "out", [rows[0], known])
+    _write(tmp_path / "out", [rows[0], known], "weak")
     page = (tmp_path / "out" / "scaling.html").read_text()
     assert "Ideal is the score of the smallest run times the ratio of accelerators" in page
     assert "95 %: 1.500 to 2.000 GOPS" in page
@@ -94,3 +104,64 @@ def test_the_page_says_what_was_measured_where_and_how_well_it_is_known(tmp_path
     assert "Bars: 95 % intervals." in page
     assert drawing.count(">efficiency (%)<") == 1
     assert COLOURS[1] not in "".join(re.findall(r"<text[^>]*>", drawing)), "letters have the page's own colour"
+
+
+def strong(result: RunResult, ranks: int, batch: int, ops: float, time_s: float | None = None) -> RunResult:
+    """A run with these ranks in a replica, this stated batch of a rank, and this score."""
+    configuration = {**result.report.configuration}
+    configuration["training"] = {**configuration["training"], "batch_size": batch}
+    configuration["replica"] = {**configuration["replica"], "ranks": ranks}
+    statistics = result.report.statistics
+    if statistics is not None:
+        known = IntervalPart(value=ops, low=0.9 * ops, high=1.1 * ops)
+        statistics = statistics.model_copy(update={"score_ops": known, "samples": 5})
+    own = {"configuration": configuration, "score_ops": ops, "ranks": ranks, "accelerators": 0, "took_part": 1}
+    report = result.report.model_copy(update={**own, "statistics": statistics})
+    if time_s is not None:
+        part = report.workloads[0].model_copy(update={"time_to_quality_s": time_s})
+        report = report.model_copy(update={"workloads": (part,)})
+    return replace(result, report=report)
+
+
+def test_a_strong_series_keeps_its_batch_and_has_laws_with_the_next_size(tmp_path: Path) -> None:
+    one = one_run(tmp_path / "one", 1, 2, 0)
+    runs = [strong(one, ranks, 96 // ranks, 1e12 / (0.1 + 0.9 / ranks)) for ranks in (1, 2, 4, 8)]
+    rows = scaling_rows(runs, "strong")
+    assert [row.differing_settings for row in rows] == [()] * 4, "the batch of all ranks stays"
+    assert [row.ranks_per_replica for row in rows] == [1, 2, 4, 8]
+    assert rows[0].standard_error == pytest.approx(1e11 / stdtrit(4, 0.975))
+    amdahl, _ = fits_of(rows, "strong")
+    assert (amdahl.law, amdahl.next_size) == ("Amdahl", 16)
+    assert amdahl.value == pytest.approx(0.1)
+    document = scaling_document(rows, "strong")
+    assert (document["mode"], document["measure"], len(document["rows"])) == ("strong", "ranks", 4)
+    assert document["fits"][0]["predicted"] == pytest.approx(1e12 / (0.1 + 0.9 / 16))
+    drawing = scaling_chart(rows, "strong")
+    assert drawing.caption.startswith("Strong scaling: score against ranks")
+    assert "the law of Amdahl, up to the next size" in drawing.caption
+    _write(tmp_path / "out", rows, "strong")
+    page = (tmp_path / "out" / "scaling.html").read_text()
+    assert "Every run has the same work." in page
+    assert "10.0 %<small>serial share; 95 %: 10.0 % to 10.0 %" in page
+
+
+def test_models_a_minute_and_time_to_quality_with_its_efficiency(tmp_path: Path) -> None:
+    science = read_result(run_of_four(tmp_path / "science").paths.root)
+    (part, *_) = science.report.workloads
+    one = replace(science, report=science.report.model_copy(update={"workloads": (part,), "verdict": "unofficial"}))
+    rows = scaling_rows([strong(one, 1, 64, 1e12, 600), strong(one, 4, 16, 3e12, 200)], "strong")
+    ended = [model for model in part.models if {"completed", "early_stop"} & {own.state for own in model.trials}]
+    assert ended
+    assert rows[0].models == len(ended)
+    assert rows[0].models_per_minute == pytest.approx(60 * len(ended) / one.report.duration_s)
+    assert [row.time_efficiency for row in rows] == [1.0, pytest.approx(600 / (4 * 200))]
+
+
+def test_a_weak_series_of_models_may_have_more_of_them(tmp_path: Path) -> None:
+    runs = []
+    for replicas, models in ((1, 3), (2, 6), (2, 5)):
+        result = one_run(tmp_path / f"{replicas} {models}", replicas, 2, 0)
+        configuration = {**result.report.configuration, "science": {"instances": models}}
+        runs.append(replace(result, report=result.report.model_copy(update={"configuration": configuration})))
+    found = [[item.key for item in row.differing_settings] for row in scaling_rows(runs)]
+    assert found == [[], [], ["science.instances"]]

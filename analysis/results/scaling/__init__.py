@@ -1,0 +1,1 @@
+"""Series of runs of growing size: rows, laws and figure."""
