@@ -28,6 +28,9 @@ from aiperf.files import keep_others_from_writing
 from aiperf.signals import hold_warnings
 from aiperf.untrusted.text import as_message, shown
 
+BEFORE = "interrupted; nothing was changed"
+"""Message of Ctrl-C before a verb began."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; the exit code is 0 done, 1 failed, 2 usage, 3 environment."""
@@ -137,7 +140,12 @@ def start() -> int:
             return _complain(problems, EXIT_ENVIRONMENT)
         return main()
     except KeyboardInterrupt:  # before the verb began
-        return _complain(["interrupted; nothing was changed"], EXIT_FAILED)
+        return _complain([BEFORE], EXIT_FAILED)
+    except RuntimeError as error:
+        # Python 3.11 wraps whatever comes while the attributes of a class learn their names.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        return _complain([BEFORE], EXIT_FAILED)
     except ImportError as error:
         if not (problems := lost(error)):
             raise

@@ -7,6 +7,7 @@ once instead, and takes the virtual time that it says it costs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 from collections import deque
@@ -165,10 +166,14 @@ def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(main(loop))
+    except KeyboardInterrupt:
+        loop.set_exception_handler(lambda *_: None)  # else each task that it ends is reported in full
+        raise
     finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left))
+        while left := asyncio.all_tasks(loop):
+            for task in left:
+                task.cancel()
+            # Ctrl-C leaves the loop again with every task that waits for one that it ended.
+            with contextlib.suppress(KeyboardInterrupt):
+                loop.run_until_complete(asyncio.wait(left))
         loop.close()

@@ -67,7 +67,8 @@ def utilisation(data: RunData) -> Drawing | None:
         middles = (edges[1:] + edges[:-1]) / 2
         for label, values in sampled.items():
             axes.plot((middles - edges[0]) / 1000 / unit_s, values, label=label, marker="." if len(values) < 3 else "")
-        axes.set(xlabel=f"{unit} since the start", ylabel="in use (%)", ylim=(0, 102), xlim=(0, None))
+        axes.set(xlabel=f"{unit} since the start", ylabel="in use (%)", ylim=(0, 102),
+                 xlim=(0, data.duration_ms / 1000 / unit_s))  # fmt: skip
         axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
     return draw("utilisation", "Use of the nodes over time, mean over all nodes.", paint)

@@ -127,7 +127,7 @@ def utilisation_chart(data: RunData) -> Chart | None:
     rows = {label: data.telemetry.binned(name, edges) for label, name in names.items()}
     middles = ((edges[1:] + edges[:-1]) / 2 - edges[0]) / 1000 / unit_s
     plot = new_plot(f"{unit} since the start", "in use (%)", height=220)
-    plot.y_range, drawn = Range1d(0, 102), []
+    plot.x_range, plot.y_range, drawn = Range1d(0, data.duration_ms / 1000 / unit_s), Range1d(0, 102), []
     for colour, (label, values) in zip(COLOURS, rows.items(), strict=False):
         there = ~np.isnan(values)
         if there.sum() >= 2:

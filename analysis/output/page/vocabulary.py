@@ -143,11 +143,17 @@ CAUSES = PHASES | {
 """Causes of lost hours and their meaning."""
 
 
+def hours_text(hours: float) -> str:
+    """Hours of a run of minutes or of a month of a cluster, with two digits at least."""
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:#.2g}"
+
+
 def goodput(part: GoodputPart) -> str:
     """Productive and lost hours in a sentence."""
     if part.share is None:
         return "No hours were recorded."
-    work = f"{percent(part.share)} of {part.hours:,.1f} {part.unit} hours trained or evaluated work that counts once"
+    hours = hours_text(part.hours)
+    work = f"{percent(part.share)} of {hours} {part.unit} hours trained or evaluated work that counts once"
     if part.lost:
         largest = part.lost[0]
         work += f"; the largest loss is {largest.cause} ({CAUSES.get(largest.cause, largest.cause)}) with " \

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.__main__ import start
 from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun, aiperf
 
@@ -126,3 +127,25 @@ def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_while_a_class_of_a_library_is_made_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Attribute:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def imports() -> int:
+        type("Made", (), {"attribute": Attribute()})
+        raise AssertionError("it was interrupted")
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("aiperf.__main__.foreign", list)
+    monkeypatch.setattr("aiperf.__main__.copied", list)
+    monkeypatch.setattr("aiperf.__main__.main", imports)
+    try:
+        assert start() == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "aiperf: interrupted; nothing was changed\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -117,3 +118,34 @@ def test_messages_are_lost_once_the_primary_is_gone() -> None:
         return await process.receive()
 
     assert run_virtually(main) == b""
+
+
+def test_ctrl_c_in_a_task_ends_all_that_wait_for_it_without_a_word(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = list[str]()
+
+    async def interrupted() -> None:
+        await asyncio.sleep(1)
+        raise KeyboardInterrupt
+
+    async def waits(name: str, task: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                await asyncio.gather(task)  # which raises it once more
+            finally:
+                ended.append(name)
+
+    async def main(loop: VirtualLoop) -> None:
+        first = loop.create_task(interrupted())
+        others = [loop.create_task(waits(name, first)) for name in "abc"]
+        await asyncio.wait([first, *others])
+
+    with pytest.raises(KeyboardInterrupt):
+        run_virtually(main)
+    gc.collect()
+    assert sorted(ended) == ["a", "b", "c"]
+    assert caplog.text == ""
+    assert capfd.readouterr() == ("", "")

@@ -46,8 +46,8 @@ def test_an_epoch_is_productive_and_what_died_with_its_epoch_is_lost(tmp_path: P
     assert part.interruptions == 1
     assert part.mean_time_between_interruptions_h == pytest.approx(100 / 3600)
     assert goodput(part) == (
-        "20.0 % of 0.0 replica hours trained or evaluated work that counts once; the largest loss is down (no process "
-        "of the replica lived) with 50.0 %; 1 interruption, one every 1m40s."
+        "20.0 % of 0.028 replica hours trained or evaluated work that counts once; the largest loss is down (no "
+        "process of the replica lived) with 50.0 %; 1 interruption, one every 1m40s."
     )
 
 
