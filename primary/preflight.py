@@ -86,7 +86,8 @@ def default_output(config: RunConfig, clock: Clock) -> Path:
 def usage_problems(config: RunConfig, output: Path) -> list[str]:
     """List the problems of the command line and the configuration."""
     return [
-        *dataset_problems(config),
+        # The local launcher's replicas see this machine's files, unless a container hides them.
+        *dataset_problems(config, must_exist=config.run.launcher == "local" and not config.environment.container),
         *search_problems(config),
         *launcher_problems(config),
         *portal_problems(config),
@@ -100,10 +101,10 @@ def check_resumption(config: RunConfig) -> None:
         raise EnvironmentNotReadyError(problems)
 
 
-def dataset_problems(config: RunConfig) -> list[str]:
+def dataset_problems(config: RunConfig, must_exist: bool = False) -> list[str]:
     """Reasons why the data set cannot be trained, as far as this machine sees it."""
     if config.needs_data:
-        return data_problems(config.run.dataset, config.run.data_dir, must_exist=False)
+        return data_problems(config.run.dataset, config.run.data_dir, must_exist)
     return []
 
 

@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "hpo": (),
     "rehearse": (*REHEARSED, "--output", "OUT"),
     "predict": REHEARSED,
-    "dataset": ("synthesize", "OUT"),
+    "dataset": ("synthesize", "OUT", "--train", "256", "--validation", "32", "--classes", "4"),
     "doctor": (*SIMULATED, "--no-probe"),
     "screen": (*SIMULATED, "--quick"),
     "micro": ("--quick",),

@@ -262,3 +262,16 @@ def test_the_report_of_a_folder_and_of_an_archive_keeps_no_status(tmp_path: Path
     assert "report.json" in names
     assert "status.json" not in names, "it would not be true of any copy"
     assert aiperf("verify", run.paths.root).stdout.endswith(" 0 problem(s)\n")
+
+
+def test_a_failed_start_ends_with_its_cause_and_is_not_offered_to_be_resumed(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.replicas": 2})
+    for replica in range(2):
+        run.lose(replica, "sbatch: error: invalid partition specified: gpu")
+    run.primary.append(RunEnded(reason="no_replicas", end_ms=T0_MS + 1000))
+    shown = aiperf("report", tmp_path)
+    why, last = shown.stdout.splitlines()[-2:]
+    assert why == "why: 2 of 2 replicas lost: replicas 0, 1: sbatch: error: invalid partition specified: gpu"
+    assert last.endswith("status=FAILED")
+    assert "next: correct the cause, then start again with a new --output; " in shown.stderr
+    assert "resume" not in shown.stdout + shown.stderr

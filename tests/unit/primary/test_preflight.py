@@ -76,3 +76,14 @@ def test_the_directory_of_a_run_without_an_output_is_one_word_of_a_shell(name: s
     output = preflight.default_output(load_config(overrides={"run.name": name}), ManualClock())
     assert re.fullmatch(rf"runs/{folder}-\d{{8}}-\d{{6}}", str(output))
     assert shlex.quote(str(output)) == str(output)
+
+
+def test_a_local_run_without_its_data_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    nowhere = {"run.dataset": "images", "run.data_dir": str(tmp_path / "nope")}
+    output = tmp_path / "run"
+    with pytest.raises(UsageError, match=r"nope/dataset\.json: No such file or directory; make it with"):
+        preflight.check(load_config(overrides=nowhere), output)
+    elsewhere = {**nowhere, "run.launcher": "ssh", "ssh.hosts": ["n1"]}
+    assert preflight.usage_problems(load_config(overrides=elsewhere), output) == [], "the nodes may have it"
+    inside = {**nowhere, "environment.container": ["podman", "run", "image"]}
+    assert preflight.usage_problems(load_config(overrides=inside), output) == [], "the container may have it"
