@@ -63,6 +63,7 @@ VERBS = {verb: entry for group in GROUPS.values() for verb, entry in group.items
 FOLLOW_UPS = {
     "report-scaling": "analysis.verbs.scaling:REPORT_SCALING",
     "report-profile": "analysis.verbs.profile:REPORT_PROFILE",
+    "report-screening": "analysis.verbs.screening:REPORT_SCREENING",
 }
 """Second halves of verbs, reached by `Command.follow_up`; not in the help."""
 

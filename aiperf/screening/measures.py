@@ -16,7 +16,8 @@ class Measure:
 
     def text(self, value: float) -> str:
         """The value in the unit, with four significant digits."""
-        return f"{value / self.scale:,.4g} {self.unit}"
+        scaled = value / self.scale
+        return f"{scaled:,.0f} {self.unit}" if scaled >= 1000 else f"{scaled:.4g} {self.unit}"
 
 
 TERA, GIGA = 1e12, 1e9
@@ -29,6 +30,10 @@ MEASURES: dict[str, Measure] = {
     "conv_input": Measure("TFLOP/s", TERA, "its gradient of the input"),
     "conv_weights": Measure("TFLOP/s", TERA, "its gradient of the weights"),
     "jpeg": Measure("images/s", 1.0, "decoding of JPEG images of 500 x 375 on all CPUs of the share"),
+    "pair_latency": Measure("all-reduces/s", 1.0, "all-reduces of 8 bytes with another node"),
+    "pair_all_reduce": Measure("GB/s", GIGA, "bus bandwidth of all-reduces with another node"),
+    "pair_all_gather": Measure("GB/s", GIGA, "bus bandwidth of all-gathers with another node"),
+    "pair_all_to_all": Measure("GB/s", GIGA, "bus bandwidth of all-to-alls with another node"),
     "training": Measure("images/s", 1.0, "steps of ResNet-50 by the ranks that a run would have"),
 }
 """Every measure by name: operations, bytes or images per second."""

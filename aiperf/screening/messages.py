@@ -6,7 +6,7 @@ of the input ends the program.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import field
@@ -22,6 +22,9 @@ WHOLE_NODE = "node"
 
 CPUS = "cpu"
 """Device of all CPUs of a node's share."""
+
+NETWORK = "network"
+"""Device of the measures of a node's network."""
 
 WORKING = "measuring"
 """Measure of a row whose problem is that a process, or all of a node's work, has failed."""
@@ -48,6 +51,57 @@ class ScreenRequest(Message, tag="screen", frozen=True, kw_only=True):
 
 class MeasureDevices(Message, tag="measure_devices", frozen=True, kw_only=True):
     """Order to measure every device of the node, all at once."""
+
+
+Collective = Literal["all_reduce", "all_gather", "all_to_all"]
+
+
+class Meet(Message, tag="meet", frozen=True, kw_only=True):
+    """Order to exchange tensors with the other ranks of a group."""
+
+    rank: int
+    size: int
+    token: str
+    """Secret by which the ranks of a group know each other."""
+    limit_s: float
+    """Longest wait for the others, and for an exchange."""
+    quick: bool
+    addresses: tuple[str, ...] = ()
+    """Addresses of rank 0; none for rank 0 itself."""
+    port: int = 0
+    one_host: bool = False
+    """True if all ranks are on one host."""
+    inside: bool = False
+    """True if the node starts all `size` ranks itself, one for each of its accelerators."""
+
+
+class Listening(Message, tag="listening", frozen=True, kw_only=True):
+    """First answer of rank 0 to Meet: the others may come."""
+
+    addresses: tuple[str, ...]
+    port: int
+    host: str
+
+
+class Timed(Message, tag="timed", frozen=True, kw_only=True):
+    """The time of a collective."""
+
+    collective: Collective
+    """Operation: `all_reduce`, `all_gather` or `all_to_all`."""
+    size: int
+    """Bytes, as nccl-tests counts them."""
+    seconds: float
+    """Median of the blocks."""
+    spread: float = 0.0
+    """(90th - 10th percentile) / median of the blocks."""
+
+
+class Exchanged(Message, tag="exchanged", frozen=True, kw_only=True):
+    """Last answer to Meet."""
+
+    library: str
+    times: tuple[Timed, ...] = ()
+    problem: str | None = None
 
 
 class Present(Message, tag="present", frozen=True, kw_only=True):
@@ -90,8 +144,13 @@ def _configuration(kind: type[RunConfig], value: Any) -> RunConfig:
 
 
 _REQUEST = Decoder(ScreenRequest, dec_hook=_configuration)
-_ORDER = Decoder(MeasureDevices)
-_ANSWER: Decoder[Present | Sheet] = Decoder(Present | Sheet)
+Order = MeasureDevices | Meet
+Answer = Present | Sheet | Listening | Exchanged
+
+_ORDER: Decoder[Order] = Decoder(Order)
+_MEET = Decoder(Meet)
+_ANSWER: Decoder[Answer] = Decoder(Answer)
+_EXCHANGE: Decoder[Listening | Exchanged] = Decoder(Listening | Exchanged)
 _ROW = Decoder(Row)
 
 
@@ -105,7 +164,7 @@ def read_request(line: bytes) -> ScreenRequest:
     return decode(_REQUEST, line)
 
 
-def read_order(line: bytes) -> MeasureDevices:
+def read_order(line: bytes) -> Order:
     """A line after the request. Raises MessageError."""
     return decode(_ORDER, line)
 
@@ -115,7 +174,17 @@ def read_row(line: bytes) -> Row:
     return decode(_ROW, line)
 
 
-def read_answer(line: bytes, first: bool) -> Present | Sheet | None:
+def read_meet(line: bytes) -> Meet:
+    """A line to a process that exchanges. Raises MessageError."""
+    return decode(_MEET, line)
+
+
+def read_exchange(line: bytes) -> Listening | Exchanged:
+    """A line of a process that exchanges. Raises MessageError."""
+    return decode(_EXCHANGE, line)
+
+
+def read_answer(line: bytes, first: bool) -> Answer | None:
     """The answer of a line; before the first one, None for talk of start files and prologs.
 
     Raises MessageError for a line that is neither.

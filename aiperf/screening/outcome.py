@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median_low
+from statistics import median, median_low
 from typing import Literal
 
 import msgspec
@@ -13,9 +14,10 @@ from msgspec import Struct
 
 from aiperf.errors import UsageError
 from aiperf.screening.causes import causes
+from aiperf.screening.fabric import Meeting
 from aiperf.screening.judgement import FEWEST, Finding, Measured, judge
 from aiperf.screening.measures import MEASURES
-from aiperf.screening.messages import CPUS, WHOLE_NODE, Row, Sheet
+from aiperf.screening.messages import CPUS, NETWORK, WHOLE_NODE, Row, Sheet
 from aiperf.untrusted.reading import MIB, Limits, read_outside
 from aiperf.untrusted.structs import decoded
 
@@ -100,6 +102,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Every node that a run of the configuration would have, in the order of the replicas."""
     bad: tuple[Bad, ...]
     """Bad values, worst first."""
+    meetings: tuple[Meeting, ...] = ()
+    """Exchanges between nodes, and between the devices of a node (`--fabric`)."""
     remarks: tuple[str, ...] = ()
     """Measures without a value, and kinds of which there are too few devices to compare."""
 
@@ -141,6 +145,32 @@ def measured_in(nodes: Iterable[ScreenedNode], number: int) -> Iterable[Measured
     return (Measured(node.name, row) for node in nodes if len(node.sheets) > number for row in node.sheets[number].rows)
 
 
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """A measure of a kind of device in the last pass, in words."""
+
+    kind: str
+    name: str
+    meaning: str
+    values: tuple[float, ...]
+    lowest: str
+    median: str
+    highest: str
+
+
+def kinds_of(outcome: Outcome) -> list[KindRow]:
+    """Every measure of every kind, in the order in which nodes gave them."""
+    values: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for item in measured_in(outcome.nodes, max(0, outcome.passes - 1)):
+        if item.row.value is not None and item.row.measure in MEASURES:
+            values[item.row.kind, item.row.measure].append(item.row.value)
+    return [
+        KindRow(kind, name, MEASURES[name].meaning, tuple(found),
+                *(MEASURES[name].text(value) for value in (min(found), median(found), max(found))))
+        for (kind, name), found in values.items()
+    ]  # fmt: skip
+
+
 def _passes(nodes: Iterable[ScreenedNode]) -> int:
     return max((len(node.sheets) for node in nodes), default=0)
 
@@ -150,7 +180,7 @@ def _missing(nodes: Sequence[ScreenedNode]) -> list[Bad]:
     alike: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
     for node in nodes:
         for sheet in node.sheets[-1:]:
-            kinds = {row.device: row.kind for row in sheet.rows if row.device != WHOLE_NODE}
+            kinds = {row.device: row.kind for row in sheet.rows if row.device not in (WHOLE_NODE, NETWORK)}
             alike[kinds.pop(CPUS, "")][node.name] = Counter(kinds.values())
     found = []
     for counts in alike.values():

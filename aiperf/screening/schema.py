@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from aiperf.screening import messages, outcome
+from aiperf.screening import fabric, messages, outcome
 from aiperf.screening.outcome import Outcome
 
 
@@ -30,7 +30,7 @@ def schema() -> dict[str, Any]:
 
 def _meanings(name: str) -> dict[str, str]:
     """The docstrings of a class's fields, by field."""
-    found = getattr(outcome, name, None) or getattr(messages, name)
+    found = next(getattr(module, name) for module in (outcome, fabric, messages) if hasattr(module, name))
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(found))).body
     assert isinstance(body, ast.ClassDef)
     meanings = {}

@@ -28,6 +28,9 @@ NAMES = "bad-nodes.txt"
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--quick", action="store_true", help="shorter blocks, and no training steps")
+    parser.add_argument(
+        "--fabric", action="store_true", help="also the network: pairs of nodes, all nodes, within nodes"
+    )
     parser.add_argument("--devices", default="", metavar="LIST",
                         help="devices to measure, such as cpu,gpu0 (default: all of every node)")  # fmt: skip
     parser.add_argument("--below", type=_percent, default=LOWER_SHARE * 100, metavar="PERCENT",
@@ -35,6 +38,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="floors that no device may be below")
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write floors from this screening")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"folder for {FILE} and {NAMES}")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="page with heat maps; needs --output")
     parser.add_argument("--time-limit", type=duration, default=TIME_LIMIT_S, metavar="TIME",
                         help="longest wait for a node to start, and for each pass (default: 15m)")  # fmt: skip
     add_format(parser)
@@ -55,11 +59,14 @@ def _execute(arguments: argparse.Namespace) -> int:
     floors = read_baseline(arguments.baseline) if arguments.baseline is not None else {}
     if arguments.write_baseline is not None and arguments.write_baseline.exists():
         raise UsageError(f"{arguments.write_baseline} exists: people review baselines; name another file")
+    if arguments.html is not None and arguments.output is None:
+        raise UsageError(f"--html: name the folder of its {FILE}, too: --output DIR")
     if arguments.output is not None:
         _make(arguments.output)
     order = Order(
         config, arguments.output or Path(), arguments.time_limit, arguments.quick,
         tuple(name for name in arguments.devices.split(",") if name), arguments.below / 100, floors,
+        arguments.fabric,
     )  # fmt: skip
     outcome = screen(order, SystemClock(), lambda text: warn(f"aiperf: {text}"))
     if arguments.output is not None:
@@ -86,10 +93,15 @@ def _print(outcome: Outcome, form: str) -> None:
     say(*lines_to_paste(outcome))
 
 
+def _page(arguments: argparse.Namespace) -> list[str]:
+    return ["report-screening", str(arguments.output), "--html", str(arguments.html)] if arguments.html else []
+
+
 SCREEN = Command(
     description="Measure every device of every node, all at once, and name the nodes that are slower than others.",
     example='aiperf screen --launcher ssh --replicas 4 --set \'ssh.hosts=["n0", "n1", "n2", "n3"]\' --quick',
     configure=_configure,
     execute=_execute,
+    follow_up=_page,
     leaves=lambda _: "the nodes were left as they were",
 )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
-from statistics import median
 
 from rich.table import Table
 
 from aiperf.cli.console import PlainConsole
-from aiperf.screening.measures import MEASURES
-from aiperf.screening.outcome import Outcome, measured_in
+from aiperf.screening.fabric import typical_fit
+from aiperf.screening.measures import GIGA
+from aiperf.screening.outcome import Outcome, kinds_of
 from slurm.hostlists import compact
 
 MOST_REASON = 200
@@ -20,6 +19,8 @@ MOST_REASON = 200
 def print_outcome(console: PlainConsole, outcome: Outcome) -> None:
     """Print the kinds with their medians, then bad nodes, then lists and commands."""
     _print_kinds(console, outcome)
+    for line in _fits(outcome):
+        console.print(line, highlight=False)
     for remark in outcome.remarks:
         console.print(f"remark: {remark}", highlight=False)
     count, bad = len(outcome.nodes), outcome.bad_nodes
@@ -31,6 +32,18 @@ def print_outcome(console: PlainConsole, outcome: Outcome) -> None:
         table.add_row(node, "\n".join(outcome.reasons(node)))
     console.print(table)
     console.print(f"{len(bad)} of {count} nodes are bad ({outcome.passes} pass(es)): {' '.join(bad)}", highlight=False)
+
+
+def _fits(outcome: Outcome) -> list[str]:
+    """The all-reduce as a machine file of `aiperf rehearse` has it."""
+    found = {
+        "within a node": typical_fit(outcome.meetings, True),
+        "between nodes": typical_fit(outcome.meetings, False),
+    }
+    return [
+        f"all-reduce {place}: latency {fit.latency_s * 1e6:.4g} us, bandwidth {fit.bytes_per_s / GIGA:.4g} GB/s"
+        for place, fit in found.items() if fit is not None
+    ]  # fmt: skip
 
 
 def lines_to_paste(outcome: Outcome) -> list[str]:
@@ -56,15 +69,7 @@ def drain_commands(outcome: Outcome) -> list[str]:
 
 
 def _print_kinds(console: PlainConsole, outcome: Outcome) -> None:
-    values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for item in measured_in(outcome.nodes, max(0, outcome.passes - 1)):
-        if item.row.value is not None:
-            values[item.row.kind, item.row.measure].append(item.row.value)
     table = Table("kind", "measure", "devices", "lowest", "median", "highest")
-    for (kind, name), found in values.items():
-        measure = MEASURES.get(name)
-        if measure is not None:
-            table.add_row(
-                kind, name, str(len(found)), *(measure.text(x) for x in (min(found), median(found), max(found)))
-            )
+    for row in kinds_of(outcome):
+        table.add_row(row.kind, row.name, str(len(row.values)), row.lowest, row.median, row.highest)
     console.print(table)

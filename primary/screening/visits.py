@@ -18,6 +18,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, MessageError
 from aiperf.processes import last_lines, python_module
 from aiperf.screening.messages import (
+    Answer,
     MeasureDevices,
     Present,
     ScreenRequest,
@@ -153,27 +154,27 @@ async def _begin(screening: Screening, visit: Visit, together: Together) -> None
     async def start() -> None:
         visit.process = await screening.launcher.start(spec)
         await visit.process.send(write_request(request))
-        answer = await _answer(visit, Talk(visit.log))
+        answer = await answer_of(visit, Talk(visit.log))
         if not isinstance(answer, Present):
             raise MessageError(f"expected the node's description, got {type(answer).__name__}")
         visit.present = answer
 
-    await _within(together, visit, start)
+    await within(together, visit, start)
 
 
 async def _order(visit: Visit, together: Together) -> None:
     async def measure() -> None:
         assert visit.process is not None
         await visit.process.send(encode(MeasureDevices()))
-        answer = await _answer(visit)
+        answer = await answer_of(visit)
         if not isinstance(answer, Sheet):
             raise MessageError(f"expected a sheet of measures, got {type(answer).__name__}")
         visit.sheets.append(answer)
 
-    await _within(together, visit, measure)
+    await within(together, visit, measure)
 
 
-async def _within(together: Together, visit: Visit, work: Callable[[], Awaitable[None]]) -> None:
+async def within(together: Together, visit: Visit, work: Callable[[], Awaitable[None]]) -> None:
     """Do a piece of work with a node; if it fails or takes too long, the node is lost."""
     try:
         await together.do(work)
@@ -195,7 +196,11 @@ async def _explained(visit: Visit) -> str:
     return f"{f'; {known}' if known else ''}{f'; the end of its log: {last}' if last else ''}"
 
 
-async def _answer(visit: Visit, talk: Talk | None = None) -> Present | Sheet:
+async def answer_of(visit: Visit, talk: Talk | None = None) -> Answer:
+    """The next answer of a node; `talk` takes what is none, before the first one.
+
+    Raises EOFError if there is none, and MessageError.
+    """
     assert visit.process is not None
     while True:
         line = await visit.process.receive()

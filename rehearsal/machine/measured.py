@@ -1,4 +1,4 @@
-"""A machine file from what was measured: finished runs, or a result of `aiperf profile`."""
+"""A machine file from what was measured: finished runs, results of `aiperf profile`, screenings."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from analysis.report.devices import CPU
 from analysis.report.intervals import Span
 from analysis.report.phases import spans
 from rehearsal.machine.file import MachineFile
+from rehearsal.machine.screened import is_screening, of_screening
 from search_space.resnet import resnet
 
 Sections = dict[str, dict[str, Any]]
@@ -59,13 +60,16 @@ class TimedEpoch:
 
 
 def measured(paths: Sequence[Path], machine: MachineFile | None = None) -> MachineFile:
-    """A machine file whose figures are those of runs and profiles, and otherwise another file's.
+    """A machine file whose figures are those of runs, profiles and screenings, else another file's.
 
     Raises RunDirectoryError for what is neither, and for runs in which nothing was trained.
     """
     document: Sections = machine.model_dump(exclude_unset=True) if machine is not None else {}
-    runs = [read_run(open_run(path)) for path in paths if not path.is_file()]
-    found = [of_profile(read_profile(path)) for path in paths if path.is_file()]
+    screenings = [path for path in paths if is_screening(path)]
+    others = [path for path in paths if path not in screenings]
+    runs = [read_run(open_run(path)) for path in others if not path.is_file()]
+    found: list[Sections] = [{"all_reduce": of_screening(path)} for path in screenings]
+    found += [of_profile(read_profile(path)) for path in others if path.is_file()]
     found += [of_runs(runs)] if runs else []
     for sections in found:
         for name, settings in sections.items():

@@ -7,16 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aiperf.cli.command import suggest
+from aiperf.cli.lines import warn
 from aiperf.cli.run_options import add_run_options, read_run_layers
 from aiperf.config.settings import RunConfig, config_of, override_layers
 from aiperf.errors import ConfigError
 from aiperf.untrusted.text import shown
 from rehearsal.lifecycle import Rehearsal, SearchKind
-from rehearsal.machine.file import FOLDER, MachineFile, known_machines, read_machine
+from rehearsal.machine.file import FOLDER, AllReduceSection, MachineFile, known_machines, read_machine
 from rehearsal.machine.measured import measured
+from rehearsal.trainer import all_reduce_s
 
 MOST_REAL = 64
 """Replicas up to which the search is real unless an option says otherwise."""
+
+RESNET50 = 25_610_152
+"""Weights of ResNet-50 for ImageNet, moving statistics included."""
+
+FAR = 1.25
+"""Factor between two times from which on one contradicts the other (our choice)."""
 
 SEARCHES = ("auto", "real", "modelled")
 
@@ -28,7 +36,8 @@ def add_rehearsal_options(parser: argparse.ArgumentParser) -> None:
                         help=f"machine file, or one that comes with AIPerf: {', '.join(known_machines())}")  # fmt: skip
     parser.add_argument(
         "--from", type=Path, nargs="+", default=[], dest="measured", metavar="PATH",
-        help="finished runs, or files of aiperf profile, whose figures go before those of the machine file",
+        help="finished runs, files of aiperf profile, or folders of aiperf screen --fabric, whose figures go before "
+             "those of the machine file",
     )  # fmt: skip
     search = parser.add_argument(
         "--search", default="auto", metavar="|".join(SEARCHES),
@@ -78,7 +87,10 @@ def _find_machine(text: str) -> Path:
 def _machine(file: Path | None, paths: Sequence[Path]) -> MachineFile:
     known = read_machine(file) if file is not None else None
     if paths:
-        return measured(paths, known)
+        found = measured(paths, known)
+        if known is not None and (text := contradiction(known, found)) is not None:
+            warn(f"remark: {text}")
+        return found
     if known is None:
         raise ConfigError(["name a machine: --machine FILE, or runs or a profile of it: --from PATH"])
     return known
@@ -88,3 +100,21 @@ def _search(asked: str, config: RunConfig) -> SearchKind:
     if asked == "auto":
         return "real" if config.run.replicas <= MOST_REAL else "modelled"
     return "real" if asked == "real" else "modelled"
+
+
+def contradiction(planned: MachineFile, measured: MachineFile) -> str | None:
+    """The all-reduce of a machine file against a measured one, in words; None if they agree."""
+    if "all_reduce" not in planned.model_fields_set:
+        return None
+    ranks = max(2, planned.node.accelerators)
+    there, here = (_seconds(each.all_reduce, ranks) for each in (planned, measured))
+    if max(there, here) <= FAR * min(there, here):
+        return None
+    return (
+        f"an all-reduce of ResNet-50 over {ranks} ranks takes {here * 1e3:.3g} ms as measured, {there * 1e3:.3g} ms by "
+        f"[all_reduce] of the machine file ({there / here:.2f} x): the measured one counts"
+    )
+
+
+def _seconds(section: AllReduceSection, ranks: int) -> float:
+    return max(all_reduce_s(section, ranks, RESNET50), 1e-12)

@@ -9,10 +9,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from aiperf.config.sections.cluster import EnvironmentSection
 from aiperf.host import this_host
+from aiperf.machine.addresses import own_addresses
 from aiperf.processes import SAFE_PATH
 from primary.launchers.contract import ReplicaSpec
 from primary.launchers.relays import remote
@@ -48,21 +47,6 @@ def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvo
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
         stream.write(text)
     return path
-
-
-def own_addresses() -> list[str]:
-    """List the addresses of this node for others: its name, then those of its interfaces.
-
-    The loopback only if there is nothing else: on another node it is another machine.
-    """
-    found = [
-        address.address
-        for addresses in psutil.net_if_addrs().values()
-        for address in addresses
-        if address.family in (socket.AF_INET, socket.AF_INET6)
-    ]
-    outward = [address for address in found if not address.startswith(("127.", "::1", "fe80:", "169.254."))]
-    return [this_host().name(), *outward] if outward else [this_host().name(), "127.0.0.1"]
 
 
 def is_this_host(host: str) -> bool:

@@ -6,7 +6,9 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import shutil
 import signal
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from aiperf.processes import MessageOutput, open_input
 from aiperf.screening.messages import (
     WHOLE_NODE,
     WORKING,
+    Meet,
     Present,
     Row,
     ScreenRequest,
@@ -30,6 +33,7 @@ from replica.agent.agent import add_place, why_unable
 from replica.agent.examine.probe import train_a_few_steps
 from replica.agent.screen.causes import Watch
 from replica.agent.screen.devices import Device, devices_of, measure
+from replica.agent.screen.fabric import Fabric
 from replica.agent.share import own_accelerators, share_of_node
 from replica.search.choices import initial_architecture
 
@@ -66,6 +70,8 @@ async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
     request = read_request(await reader.readline())
     found = devices_of(own_accelerators(arguments), arguments.share)
     devices = tuple(each for each in found if not request.devices or each.name in request.devices)
+    logs = Path(tempfile.mkdtemp(prefix="aiperf-screen-"))
+    fabric = Fabric(request.config, devices, logs)
     node = Node(arguments, request, devices, SystemClock())
     output.send(Present(host=this_host().name(), node=describe_node(), devices=tuple(each.name for each in found)))
     working: asyncio.Task[None] | None = None
@@ -77,13 +83,17 @@ async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
     try:
         # At the end of the input the primary is gone: nothing must outlive it.
         while line := await reader.readline():
-            read_order(line)
-            working = asyncio.create_task(_devices(node, output))
+            order = read_order(line)
+            working = asyncio.create_task(
+                fabric.meet(order, output.send) if isinstance(order, Meet) else _devices(node, output)
+            )
     finally:
         if working is not None:
             working.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await working
+        await fabric.close()
+        shutil.rmtree(logs, ignore_errors=True)
     return EXIT_DONE
 
 

@@ -35,16 +35,18 @@ from analysis.results.source import read_result
 from analysis.verbs.figures import figures_page
 from analysis.verbs.ranking_page import ranking_page
 from analysis.verbs.scaling import scaling_page
+from analysis.verbs.screening import screening_page
 from tests.integration.verbs.test_page import drawn, page_of, resumed, work
 from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open_page, show
 from tests.support.hand_made import HandMadeRun
+from tests.support.nodes.screened import screened
 from tests.support.runs import wait_for
 from tests.support.science.hybrid import whole_training
 from tests.unit.analysis.scaling.test_rows import one_run
 from tests.unit.analysis.science.runs import run_of_four
 
-KINDS = ("report", "running", "science", "hybrid", "ranking", "scaling", "figures", "profile", "sweep")
 REPORTS = ("report", "running", "science", "hybrid")
+KINDS = (*REPORTS, "ranking", "scaling", "figures", "profile", "sweep", "screening", "large_screening")
 
 
 def profile() -> Profile:
@@ -112,6 +114,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "scaling": scaling_page(series, scaling_chart(series), {str(series[0].origin): "one/report/report.html"}),
         "figures": figures_page(lines, paper_drawings(lines)),
         "profile": render("profile.html", profile=step, drawings=drawings, words=words),
+        "screening": screening_page(screened(root, 6, {1: {("gpu5", "triad"): 0.7}}, {3: [None]}, fabric=True)),
+        "large_screening": screening_page(screened(root, 80, fabric=True)),
         "sweep": render("sweep.html", sweep=memory, drawings={"sweep": sweep_chart(memory)}, words=words),
     }
     for name, text in texts.items():

@@ -13,10 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
+from aiperf.screening.fabric import typical_fit
 from aiperf.screening.outcome import read_outcome
+from rehearsal.machine.file import read_machine
 from tests.support.folders import ROOT
 from tests.support.hand_made import aiperf
 from tests.support.hosts.sshd import Hosts
+from tests.support.nodes.imitated import imitate_devices
 from tests.support.processes import family
 
 LIMIT_S = 560
@@ -65,6 +68,34 @@ def test_broken_nodes_cost_their_own_lines_and_the_others_are_measured(ssh_hosts
     names = tmp_path / "screened" / "bad-nodes.txt"
     assert names.read_text() == "h1\nh2\n"
     assert {path.name for path in names.parent.iterdir()} == {"screen.json", names.name}, "no scratch is left"
+
+
+@pytest.mark.timeout(LIMIT_S + 60)
+def test_nodes_exchange_tensors_and_a_rehearsal_takes_their_all_reduce(tmp_path: Path) -> None:
+    screened = tmp_path / "screened"
+    result = aiperf("screen", *imitate_devices(tmp_path / "python"), "--preset", "quick", "--launcher", "local",
+                    "--replicas", 3, "--fabric", "--output", screened, "--html", tmp_path / "page.html",
+                    timeout_s=LIMIT_S)  # fmt: skip
+    assert result.returncode in (0, 4), result.stderr  # a busy machine may be slow for one of them
+    outcome = read_outcome(screened)
+    first = [meeting for meeting in outcome.meetings if meeting.number == 0]
+    assert [len(meeting.nodes) for meeting in first] == [2, 2, 2, 3]
+    assert [meeting.problem for meeting in first] == [None] * 4
+    assert {timed.collective for timed in first[0].times} == {"all_reduce", "all_gather", "all_to_all"}
+    assert all(timed.seconds > 0 for meeting in first for timed in meeting.times)
+    rates = [row.measure for row in outcome.nodes[0].sheets[0].rows if row.device == "network"]
+    assert rates == ["pair_latency", "pair_all_reduce", "pair_all_gather", "pair_all_to_all"]
+    page = (tmp_path / "page.html").read_text()
+    assert all(part in page for part in ("Screening of 3 nodes", "figure-devices", "figure-pairs", "pair_all_to_all"))
+    planned = aiperf("predict", "--preset", "quick", "--machine", "t4-4x8", "--from", screened, "--replicas", 1,
+                     "--duration", "5m", "--seeds", 1, "--output", tmp_path / "plan", timeout_s=LIMIT_S)  # fmt: skip
+    assert planned.returncode == 0, planned.stderr
+    assert "remark: an all-reduce of ResNet-50 over 8 ranks takes" in planned.stderr
+    found = read_machine(tmp_path / "plan" / "machine.toml").all_reduce
+    fit = typical_fit(outcome.meetings, inside=False)
+    assert fit is not None
+    assert (found.latency_s, found.bytes_per_s) == pytest.approx((fit.latency_s, fit.bytes_per_s))
+    assert found.overlap == 0.5, "of the machine file"
 
 
 SCRIPT = """

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from aiperf.screening.messages import Present, Row, Sheet
+from aiperf.clock import SystemClock
+from aiperf.config.settings import load_config
+from aiperf.screening.messages import Exchanged, Listening, Present, Row, Sheet, Timed, read_meet
+from aiperf.screening.outcome import Outcome
 from aiperf.wire.lines import encode
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
+from primary.screening.screen import Order, screen_by
 
 KIND = "NVIDIA H100 80GB HBM3"
 RATES = {"matmul_32": 5e13, "matmul_16": 6e14, "triad": 2.9e12, "conv_forward": 3e14}
@@ -40,6 +45,17 @@ def present(replica: int) -> bytes:
     return encode(Present(host=f"n{replica:03d}", node={"host": f"n{replica:03d}"}, devices=("gpu0",)))
 
 
+def met(line: bytes) -> bytes:
+    """The answers to an order to meet: those of rank 0 are two."""
+    order = read_meet(line)
+    times = (
+        Timed(collective="all_reduce", size=8, seconds=1e-5),
+        Timed(collective="all_reduce", size=1 << 24, seconds=1e-3),
+    )
+    come = encode(Listening(addresses=("10.0.0.1",), port=5000, host="n000")) if order.rank == 0 else b""
+    return come + encode(Exchanged(library="nccl", times=times))
+
+
 def kind_of(line: bytes) -> str:
     document: dict[str, Any] = msgspec.json.decode(line)
     return str(document["type"])
@@ -53,7 +69,8 @@ class FakeProcess:
         self.cancelled = False
 
     async def send(self, data: bytes) -> None:
-        self._lines.append(self._answers(self._replica, data))
+        answer = self._answers(self._replica, data)
+        self._lines += answer.splitlines(keepends=True) if answer else [answer]
 
     async def receive(self) -> bytes:
         line = self._lines.pop(0)
@@ -94,6 +111,32 @@ def answering(sheets: Callable[[int], Sheet], faults: dict[int, Sequence[bytes |
     def answer(replica: int, line: bytes) -> bytes | None:
         if left.get(replica):
             return left[replica].pop(0)
+        if kind_of(line) == "meet":
+            return met(line)
         return present(replica) if kind_of(line) == "screen" else encode(sheets(replica))
 
     return answer
+
+
+def screened(
+    folder: Path,
+    nodes: int,
+    slow: Mapping[int, dict[tuple[str, str], float]] | None = None,
+    faults: dict[int, Sequence[bytes | None]] | None = None,
+    **more: Any,
+) -> Outcome:
+    """Screen such nodes with eight devices each; `slow` are factors by replica, device and measure.
+
+    `more`: `devices` (number by replica), `limit_s`, `launcher_name`, `names` of devices, `fabric`.
+    """
+    generator = np.random.default_rng(1)
+    launcher = FakeLauncher(
+        answering(lambda replica: sheet(generator, more.get("devices", {}).get(replica, 8), 0.004,
+                                        (slow or {}).get(replica, {})), faults or {})
+    )  # fmt: skip
+    launched = {"run.replicas": nodes, "run.launcher": more.get("launcher_name", "slurm"), "run.dataset": "digits"}
+    order = Order(load_config(overrides=launched), folder, more.get("limit_s", 0.01), quick=True,
+                  devices=more.get("names", ()), fabric=more.get("fabric", False))  # fmt: skip
+    outcome = asyncio.run(screen_by(launcher, order, folder, SystemClock(), lambda _: None))
+    assert all(process.cancelled for process in launcher.processes), "no program is left on a node"
+    return outcome

@@ -17,12 +17,13 @@ from aiperf.config.sections.cluster import EnvironmentSection
 from aiperf.config.settings import load_config
 from aiperf.errors import LaunchError
 from aiperf.host import this_host
+from aiperf.machine.addresses import own_addresses
 from primary.allocations import Allocation
 from primary.launchers.relays import remote
 from primary.launchers.relays.process import RelayedProcess
 from primary.launchers.relays.rendezvous import MAX_STRANGERS, Rendezvous
 from primary.launchers.relays.starters import STARTERS, Request
-from primary.launchers.relays.task import interpreter, is_this_host, own_addresses
+from primary.launchers.relays.task import interpreter, is_this_host
 from primary.launchers.scheduler import SchedulerLauncher
 
 COMMAND = ("/opt/python", "-I", "/runs/odd 'name'/task")

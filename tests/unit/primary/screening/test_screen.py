@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import re
@@ -10,50 +9,25 @@ import shlex
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
 
 from aiperf.cli.console import PlainConsole
-from aiperf.clock import SystemClock
-from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
 from aiperf.screening.baseline import read_baseline, write_baseline
-from aiperf.screening.outcome import Outcome, read_outcome, write_outcome
+from aiperf.screening.outcome import read_outcome, write_outcome
 from aiperf.screening.schema import schema
-from primary.screening.screen import Order, screen_by
+from aiperf.wire.lines import encode
 from primary.screening.text import lines_to_paste, print_outcome
 from slurm.hostlists import expand
-from tests.support.nodes.screened import KIND, FakeLauncher, answering, present, sheet
-
-Slow = dict[int, dict[tuple[str, str], float]]
-
-
-def screened(
-    folder: Path,
-    nodes: int,
-    slow: Slow | None = None,
-    faults: dict[int, Sequence[bytes | None]] | None = None,
-    **more: Any,
-) -> tuple[Outcome, FakeLauncher]:
-    generator = np.random.default_rng(1)
-    launcher = FakeLauncher(
-        answering(lambda replica: sheet(generator, more.get("devices", {}).get(replica, 8), 0.004,
-                                        (slow or {}).get(replica, {})), faults or {})
-    )  # fmt: skip
-    launched = {"run.replicas": nodes, "run.launcher": more.get("launcher_name", "slurm"), "run.dataset": "digits"}
-    order = Order(load_config(overrides=launched), folder, more.get("limit_s", 0.01), quick=True,
-                  devices=more.get("names", ()))  # fmt: skip
-    outcome = asyncio.run(screen_by(launcher, order, folder, SystemClock(), lambda _: None))
-    assert all(process.cancelled for process in launcher.processes), "no program is left on a node"
-    return outcome, launcher
+from tests.support.nodes.screened import KIND, present, screened, sheet
 
 
 def test_a_bad_device_is_named_with_what_explains_it_and_no_other(tmp_path: Path) -> None:
     slow = {2: {("gpu5", "matmul_16"): 0.7, ("gpu5", "clock"): 0.6}}
-    outcome, _ = screened(tmp_path, 4, slow)
+    outcome = screened(tmp_path, 4, slow)
     (bad,) = outcome.bad
     assert (bad.node, bad.device, bad.measure) == ("n002", "gpu5", "matmul_16")
     assert bad.causes == ("its clock is at 1188 MHz (the others 1980)",)
@@ -66,18 +40,42 @@ def test_a_node_that_hangs_holds_the_others_for_a_few_times_of_what_they_took(
 ) -> None:
     monkeypatch.setattr("primary.screening.visits.PATIENCE_S", 0.01)
     faults: dict[int, Sequence[bytes | None]] = {1: [present(1), None], 3: [None]}
-    outcome, _ = screened(tmp_path, 5, faults=faults, limit_s=10_000, launcher_name="local")
+    outcome = screened(tmp_path, 5, faults=faults, limit_s=10_000, launcher_name="local")
     lost = {node.replica: node.lost or "" for node in outcome.nodes if node.lost is not None}
     assert lost.keys() == {1, 3}
     assert all(re.search(r"no answer within .*; the median of the others: ", reason) for reason in lost.values())
 
 
+def test_every_node_meets_others_in_pairs_and_all_meet_and_so_do_the_devices_of_each(tmp_path: Path) -> None:
+    outcome = screened(tmp_path, 5, fabric=True)
+    pairs = [meeting.nodes for meeting in outcome.meetings if len(meeting.nodes) == 2]
+    assert len(set(pairs)) == len(pairs) == 3 * 2, "three quick rounds of five nodes"
+    assert {node for pair in pairs for node in pair} == {f"n{number:03d}" for number in range(5)}
+    whole, *inside = outcome.meetings[len(pairs) :]
+    assert (len(whole.nodes), whole.ranks, whole.library) == (5, 5, "nccl")
+    assert [(meeting.nodes, meeting.ranks) for meeting in inside] == [((f"n{number:03d}",), 8) for number in range(5)]
+    (row,) = (row for row in outcome.nodes[0].sheets[0].rows if row.measure == "pair_all_reduce")
+    assert row.kind == "network, nccl"
+    assert row.value == pytest.approx((1 << 24) / 1e-3)
+    assert outcome.bad == ()
+
+
+@pytest.mark.parametrize("line", [None, b"", b"Bus error\n"])
+def test_a_node_that_fails_in_a_pair_costs_its_own_line(line: bytes | None, tmp_path: Path) -> None:
+    good = encode(sheet(np.random.default_rng(2), 8, 0.004, {}))
+    outcome = screened(tmp_path, 4, fabric=True, faults={1: [present(1), good, line]})
+    assert [node.replica for node in outcome.nodes if node.lost is not None] == [1]
+    assert {node for meeting in outcome.meetings if meeting.times for node in meeting.nodes} == {"n000", "n002", "n003"}
+    assert [meeting.nodes for meeting in outcome.meetings if meeting.problem] != []
+    assert outcome.bad_nodes == ("n001",)
+
+
 def test_a_node_with_a_device_less_than_the_others_is_named(tmp_path: Path) -> None:
-    outcome, _ = screened(tmp_path, 4, devices={2: 7})
+    outcome = screened(tmp_path, 4, devices={2: 7})
     (bad,) = outcome.bad
     assert (bad.node, bad.reason, bad.value, bad.typical) == ("n002", "missing", 7, 8)
     assert outcome.reasons("n002") == [f"node: 7 x {KIND}, the median of 4 nodes is 8"]
-    mixed, _ = screened(tmp_path, 4, devices={2: 4, 3: 4})
+    mixed = screened(tmp_path, 4, devices={2: 4, 3: 4})
     assert mixed.bad == (), "a cluster of nodes of two sizes"
 
 
@@ -87,7 +85,7 @@ def test_devices_that_no_node_has_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_outcome_fits_its_schema_and_the_file_is_the_classes(tmp_path: Path) -> None:
-    outcome, _ = screened(tmp_path, 4, {1: {("gpu0", "triad"): 0.5}}, {2: [None]})
+    outcome = screened(tmp_path, 4, {1: {("gpu0", "triad"): 0.5}}, {2: [None]})
     text = resources.files("aiperf.screening").joinpath("screen.schema.json").read_text()
     assert json.loads(text) == schema(), "run: make docs"
     jsonschema.validate(json.loads(write_outcome(outcome)), schema())
@@ -96,7 +94,7 @@ def test_an_outcome_fits_its_schema_and_the_file_is_the_classes(tmp_path: Path) 
 
 
 def test_an_even_cluster_is_measured_once(tmp_path: Path) -> None:
-    outcome, _ = screened(tmp_path, 4)
+    outcome = screened(tmp_path, 4)
     assert (outcome.bad, outcome.bad_nodes, outcome.passes) == ((), (), 1)
 
 
@@ -115,7 +113,7 @@ FAULTS: dict[str, tuple[Sequence[bytes | None], str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_node_that_fails_costs_its_own_line(fault: str, tmp_path: Path) -> None:
     lines, reason = FAULTS[fault]
-    outcome, _ = screened(tmp_path, 5, faults={1: lines})
+    outcome = screened(tmp_path, 5, faults={1: lines})
     assert [node.replica for node in outcome.nodes if node.lost is not None] == [1]
     assert reason in (outcome.nodes[1].lost or "")
     assert len(outcome.bad_nodes) == 1
@@ -124,13 +122,13 @@ def test_a_node_that_fails_costs_its_own_line(fault: str, tmp_path: Path) -> Non
 
 def test_512_nodes_are_coordinated_and_the_bad_ones_named(tmp_path: Path) -> None:
     slow = {7: {("gpu0", "triad"): 0.8}, 300: {("gpu7", "matmul_32"): 0.85}}
-    outcome, _ = screened(tmp_path, 512, slow, {11: [None], 400: [b""]})
+    outcome = screened(tmp_path, 512, slow, {11: [None], 400: [b""]})
     assert set(outcome.bad_nodes) == {"n007", "n300", "replica 11", "replica 400"}
     assert outcome.hosts == ("n007", "n300")
 
 
 def test_the_outcome_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    outcome, _ = screened(tmp_path, 4, {1: {("gpu0", "triad"): 0.5}})
+    outcome = screened(tmp_path, 4, {1: {("gpu0", "triad"): 0.5}})
     (tmp_path / "screen.json").write_text(write_outcome(outcome))
     assert read_outcome(tmp_path) == read_outcome(tmp_path / "screen.json") == outcome
     (tmp_path / "screen.json").write_text("{}")
@@ -139,7 +137,7 @@ def test_the_outcome_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_bad_nodes_are_printed_as_lists_and_as_commands_that_a_shell_reads(tmp_path: Path) -> None:
-    outcome, _ = screened(tmp_path, 6, {1: {("gpu0", "triad"): 0.5}, 2: {("gpu3", "triad"): 0.6}})
+    outcome = screened(tmp_path, 6, {1: {("gpu0", "triad"): 0.5}, 2: {("gpu3", "triad"): 0.6}})
     stream = io.StringIO()
     print_outcome(PlainConsole(file=stream, width=200), outcome)
     assert "2 of 6 nodes are bad" in stream.getvalue()
@@ -154,7 +152,7 @@ def test_bad_nodes_are_printed_as_lists_and_as_commands_that_a_shell_reads(tmp_p
 
 
 def test_a_baseline_has_floors_below_what_good_devices_have(tmp_path: Path) -> None:
-    outcome, _ = screened(tmp_path, 6, {1: {("gpu0", "triad"): 0.5}})
+    outcome = screened(tmp_path, 6, {1: {("gpu0", "triad"): 0.5}})
     file = tmp_path / "floors.toml"
     file.write_text(write_baseline(outcome))
     floors = read_baseline(file)

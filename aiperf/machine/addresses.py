@@ -1,0 +1,24 @@
+"""The addresses of this node by which others can reach it."""
+
+from __future__ import annotations
+
+import socket
+
+import psutil
+
+from aiperf.host import this_host
+
+
+def own_addresses() -> list[str]:
+    """List the addresses of this node for others: its name, then those of its interfaces.
+
+    The loopback only if there is nothing else: on another node it is another machine.
+    """
+    found = [
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    outward = [address for address in found if not address.startswith(("127.", "::1", "fe80:", "169.254."))]
+    return [this_host().name(), *outward] if outward else [this_host().name(), "127.0.0.1"]
