@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,11 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
 from aiperf.files import write_atomically
-from aiperf.run_directory.manifest import Manifest, read_manifest, version_note, write_manifest
+from aiperf.run_directory.manifest import Manifest, Screened, read_manifest, version_note, write_manifest
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.screening.evidence import screened_by
+from aiperf.screening.outcome import NAMES
 from aiperf.storage.error_texts import why_not_written
 from aiperf.storage.patience import PATIENCE, with_patience
 from aiperf.untrusted.reading import reason_of
@@ -27,6 +30,7 @@ from primary.doctor.cli import examine
 from primary.managers import MANAGERS, EndReason, ManagedRun
 from primary.resumption import START_PATIENCE_S
 from primary.work.data import with_data
+from slurm.hostlists import without
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +38,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-TIME)")
     parser.add_argument("--or-resume", action="store_true",
                         help="resume the run that DIR holds, if it holds one: for jobs that are repeated")  # fmt: skip
+    parser.add_argument("--screen", type=Path, metavar="DIR",
+                        help="folder of an aiperf screen of at most a day ago, for the run's record")  # fmt: skip
     _add_detach(parser)
     parser.add_argument("--dry-run", action="store_true",
                         help="start no run: print what aiperf doctor finds without its probe")  # fmt: skip
@@ -60,6 +66,8 @@ def _execute(arguments: argparse.Namespace) -> int:
         with_patience(partial(preflight.check, config, arguments.output), arguments.output)
     if early := preflight.check_end_of_job(config):
         warn(early)
+    screened = screened_by(arguments.screen, clock.utc_ms()) if arguments.screen is not None else None
+    warn(*_bad_nodes(screened, arguments.screen, config))
     config = with_data(config)
     paths = RunPaths(arguments.output)
     try:
@@ -67,11 +75,21 @@ def _execute(arguments: argparse.Namespace) -> int:
             paths.create()
             if config.search.space is not None:
                 write_atomically(paths.space, Path(config.search.space).read_bytes())
-            write_manifest(paths, config)
+            write_manifest(paths, config, screened=screened)
     except OSError as error:
         found = f"--output {why_not_written(arguments.output, error)}, or name a directory elsewhere"
         raise EnvironmentNotReadyError([found]) from error
     return _conduct(arguments, config, paths, clock, lambda run: run.begin())
+
+
+def _bad_nodes(screened: Screened | None, folder: Path, config: RunConfig) -> list[str]:
+    """A warning for each bad node of the screening that the run does not leave out."""
+    left = without([bad.names[0] for bad in screened.bad if bad.names], config.run.exclude) if screened else ()
+    if screened is None or not left:
+        return []
+    reasons = {bad.names[0]: bad.reason for bad in screened.bad if bad.names}
+    advice = f"to leave them out: --exclude {shlex.quote(str(folder / NAMES))}"
+    return [*(f"WARNING: {name} was bad in the screening: {reasons[name]}" for name in left), advice]
 
 
 def _resume(arguments: argparse.Namespace) -> int:

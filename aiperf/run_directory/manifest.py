@@ -44,6 +44,33 @@ class Rehearsed(BaseModel):
     """Operations per second of one device in training."""
 
 
+class BadNode(BaseModel):
+    """A node that a screening has found bad."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    names: tuple[Line, ...] = Field(max_length=2)
+    """The launcher's name for it and its own; none if it never answered."""
+    reason: Line
+    """The first reason, in words."""
+
+
+class Screened(BaseModel):
+    """The screening of the nodes before the run (`aiperf run --screen`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: Line
+    """UTC of its end."""
+    sha256: Line
+    """Hash of its screen.json."""
+    nodes: int = Field(ge=0, le=1_000_000)
+    """Nodes that were screened."""
+    quick: bool
+    bad: tuple[BadNode, ...] = ()
+    """Nodes that were bad."""
+
+
 class Manifest(BaseModel):
     """The configuration as it was in force, and the versions that read it."""
 
@@ -62,15 +89,19 @@ class Manifest(BaseModel):
     """SHA-256 of the space of hyperparameters; None without one, and in earlier versions."""
     rehearsed: Rehearsed | None = None
     """The rehearsal; None in runs, and in earlier versions."""
+    screened: Screened | None = None
+    """The screening that the run was given; None without one, and in earlier versions."""
     config: RunConfig
 
 
-def write_manifest(paths: RunPaths, config: RunConfig, rehearsed: Rehearsed | None = None) -> None:
+def write_manifest(
+    paths: RunPaths, config: RunConfig, rehearsed: Rehearsed | None = None, screened: Screened | None = None
+) -> None:
     """Write run.json, after the space of hyperparameters. Raises OSError."""
     space = hashlib.sha256(paths.space.read_bytes()).hexdigest() if is_there(paths.space) else None
     revision, dirty = git_state()
     manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash(),
-                        space_hash=space, rehearsed=rehearsed)  # fmt: skip
+                        space_hash=space, rehearsed=rehearsed, screened=screened)  # fmt: skip
     write_atomically(paths.run, manifest.model_dump_json(indent=2).encode() + b"\n")
 
 

@@ -23,6 +23,9 @@ WHOLE_NODE = "node"
 CPUS = "cpu"
 """Device of all CPUs of a node's share."""
 
+STORAGE = "storage"
+"""Device, and kind, of the measures of a node's file systems."""
+
 NETWORK = "network"
 """Device of the measures of a node's network."""
 
@@ -104,6 +107,10 @@ class Exchanged(Message, tag="exchanged", frozen=True, kw_only=True):
     problem: str | None = None
 
 
+class MeasureStorage(Message, tag="measure_storage", frozen=True, kw_only=True):
+    """Order to measure the file systems of data set and run."""
+
+
 class Present(Message, tag="present", frozen=True, kw_only=True):
     """Answer to the request: the node is there."""
 
@@ -127,7 +134,7 @@ class Row(Message, tag="row", frozen=True, kw_only=True):
     spread: float = 0.0
     """(90th - 10th percentile) / median of the blocks of the measurement."""
     problem: str | None = None
-    """Reason why there is no value."""
+    """Reason why there is no value, or why it is doubtful."""
 
 
 class Sheet(Message, tag="sheet", frozen=True, kw_only=True):
@@ -144,7 +151,7 @@ def _configuration(kind: type[RunConfig], value: Any) -> RunConfig:
 
 
 _REQUEST = Decoder(ScreenRequest, dec_hook=_configuration)
-Order = MeasureDevices | Meet
+Order = MeasureDevices | MeasureStorage | Meet
 Answer = Present | Sheet | Listening | Exchanged
 
 _ORDER: Decoder[Order] = Decoder(Order)

@@ -17,12 +17,15 @@ from aiperf.screening.causes import causes
 from aiperf.screening.fabric import Meeting
 from aiperf.screening.judgement import FEWEST, Finding, Measured, judge
 from aiperf.screening.measures import MEASURES
-from aiperf.screening.messages import CPUS, NETWORK, WHOLE_NODE, Row, Sheet
+from aiperf.screening.messages import CPUS, NETWORK, STORAGE, WHOLE_NODE, Row, Sheet
 from aiperf.untrusted.reading import MIB, Limits, read_outside
 from aiperf.untrusted.structs import decoded
 
 FILE = "screen.json"
 """Name of the outcome in the folder that `aiperf screen --output` writes."""
+
+NAMES = "bad-nodes.txt"
+"""File of the names of bad nodes, for --exclude; empty if there are none."""
 
 NEARLY_ALL = 0.75
 """Share of equal nodes that must have as many devices before one is missed (our choice)."""
@@ -102,6 +105,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """Every node that a run of the configuration would have, in the order of the replicas."""
     bad: tuple[Bad, ...]
     """Bad values, worst first."""
+    one_node: tuple[Row, ...] = ()
+    """The storage by one node while all others wait (`--storage`)."""
     meetings: tuple[Meeting, ...] = ()
     """Exchanges between nodes, and between the devices of a node (`--fabric`)."""
     remarks: tuple[str, ...] = ()
@@ -180,7 +185,7 @@ def _missing(nodes: Sequence[ScreenedNode]) -> list[Bad]:
     alike: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
     for node in nodes:
         for sheet in node.sheets[-1:]:
-            kinds = {row.device: row.kind for row in sheet.rows if row.device not in (WHOLE_NODE, NETWORK)}
+            kinds = {row.device: row.kind for row in sheet.rows if row.device not in (WHOLE_NODE, NETWORK, STORAGE)}
             alike[kinds.pop(CPUS, "")][node.name] = Counter(kinds.values())
     found = []
     for counts in alike.values():
@@ -241,6 +246,12 @@ def remarks_of(nodes: Sequence[ScreenedNode]) -> tuple[str, ...]:
         f"{measure} of {kind}: no value: {items[0].problem}"
         for (kind, measure), items in rows.items()
         if all(item.value is None for item in items)
+    ]
+    found += [
+        f"{measure} of {kind} on {doubtful} of {len(items)} nodes: {reason}"
+        for (kind, measure), items in rows.items()
+        if (doubtful := sum(item.value is not None and item.problem is not None for item in items))
+        and (reason := next(item.problem for item in items if item.value is not None and item.problem))
     ]
     few = {kind: len(items) for (kind, _), items in rows.items() if len(items) < 3}
     return tuple(

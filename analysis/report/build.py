@@ -53,6 +53,7 @@ from analysis.report.roofline.build import roofline_part
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.build import workload_parts
 from analysis.report.science.facts import science_facts
+from analysis.report.screening import screening_notices
 from analysis.report.state import is_simulated, recorded_state
 from analysis.report.statistics import initial_trial, statistics
 from analysis.report.trials import trial_parts
@@ -245,7 +246,7 @@ def _surroundings(data: RunData, trials: tuple[TrialPart, ...]) -> dict[str, Any
         ),
         "versions": _versions(data),
         "damages": data.damage_texts,
-        "notices": (*data.notices, *convergence_notices(data, trials)),
+        "notices": (*data.notices, *convergence_notices(data, trials), *screening_notices(data)),
         "unfinished_lines": data.unfinished_lines,
     }
 

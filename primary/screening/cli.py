@@ -14,15 +14,12 @@ from aiperf.errors import EXIT_BAD_NODES, EXIT_DONE, EnvironmentNotReadyError, U
 from aiperf.files import make_folder
 from aiperf.screening.baseline import read_baseline, write_baseline
 from aiperf.screening.judgement import LOWER_SHARE
-from aiperf.screening.outcome import FILE, Outcome, write_outcome
+from aiperf.screening.outcome import FILE, NAMES, Outcome, write_outcome
 from primary.screening.screen import Order, screen
 from primary.screening.text import lines_to_paste, print_outcome
 
 TIME_LIMIT_S = 900.0
 MOST_PERCENT = 90
-
-NAMES = "bad-nodes.txt"
-"""File of the names of bad nodes, for --exclude; empty if there are none."""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +28,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fabric", action="store_true", help="also the network: pairs of nodes, all nodes, within nodes"
     )
+    parser.add_argument("--storage", action="store_true", help="also the file systems of data set and run directory")
     parser.add_argument("--devices", default="", metavar="LIST",
                         help="devices to measure, such as cpu,gpu0 (default: all of every node)")  # fmt: skip
     parser.add_argument("--below", type=_percent, default=LOWER_SHARE * 100, metavar="PERCENT",
@@ -66,7 +64,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     order = Order(
         config, arguments.output or Path(), arguments.time_limit, arguments.quick,
         tuple(name for name in arguments.devices.split(",") if name), arguments.below / 100, floors,
-        arguments.fabric,
+        arguments.fabric, arguments.storage,
     )  # fmt: skip
     outcome = screen(order, SystemClock(), lambda text: warn(f"aiperf: {text}"))
     if arguments.output is not None:

@@ -10,7 +10,7 @@ import msgspec
 
 from aiperf.errors import MessageError
 from aiperf.screening.fabric import Meeting, rounds, rows_of
-from aiperf.screening.messages import Exchanged, Listening, Meet, Sheet
+from aiperf.screening.messages import Exchanged, Listening, Meet
 from aiperf.wire.lines import encode
 from primary.screening.visits import Screening, Together, Visit, answer_of, within
 
@@ -42,10 +42,8 @@ class FabricPass:
             groups = [[self._visits[one], self._visits[other]] for one, other in pairing]
             pairs += await self._meetings(groups, names, PAIR_LIMIT_S)
         for visit in self._visits:
-            if visit.lost is None and visit.sheets:
-                rows = rows_of(names[visit.replica], pairs)
-                last: Sheet = visit.sheets[-1]
-                visit.sheets[-1] = msgspec.structs.replace(last, rows=(*last.rows, *rows))
+            if visit.lost is None:
+                visit.add(rows_of(names[visit.replica], pairs))
         return pairs + await self._whole(names) + await self._inside(names)
 
     async def _whole(self, names: Sequence[str]) -> list[Meeting]:

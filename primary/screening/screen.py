@@ -18,11 +18,12 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.screening.fabric import Meeting, slow_pairs
 from aiperf.screening.judgement import LOWER_SHARE
+from aiperf.screening.messages import Row
 from aiperf.screening.outcome import Outcome, ScreenedNode, bad_values, remarks_of
 from primary import preflight
 from primary.launchers import Launcher, make_launcher
 from primary.screening.fabric import FabricPass
-from primary.screening.visits import Screening, Visit, close_visits, measure_devices, open_visits
+from primary.screening.visits import Screening, Visit, close_visits, measure_devices, measure_storage, open_visits
 from slurm.hostlists import without
 
 PASSES = 3
@@ -45,6 +46,7 @@ class Order:
     lower_share: float = LOWER_SHARE
     floors: Mapping[tuple[str, str], float] = field(default_factory=dict)
     fabric: bool = False
+    storage: bool = False
 
 
 def screen(order: Order, clock: Clock, say: Callable[[str], None]) -> Outcome:
@@ -70,12 +72,14 @@ async def screen_by(
         _check_devices(order.devices, visits)
         present = sum(visit.lost is None for visit in visits)
         say(f"{present} of {len(visits)} nodes answer; they are measured")
-        meetings: list[Meeting] = []
+        meetings, one_node = list[Meeting](), list[Row]()
         for number in range(PASSES):
             await measure_devices(screening, visits)
             if order.fabric:
                 names = [node.name for node in screened(order.config, visits)]
                 meetings += await FabricPass(screening, visits, number).measure(names)
+            if order.storage:
+                one_node += await measure_storage(screening, visits)
             nodes = screened(order.config, visits)
             bad = bad_values(nodes, order.lower_share, order.floors)
             if not bad:
@@ -88,7 +92,8 @@ async def screen_by(
     bad = bad_values(nodes, order.lower_share, order.floors)
     return Outcome(
         at=format_utc(clock.utc_ms()), aiperf=__version__, launcher=order.config.run.launcher, quick=order.quick,
-        lower_share=order.lower_share, passes=number + 1, nodes=nodes, bad=bad, meetings=tuple(meetings),
+        lower_share=order.lower_share, passes=number + 1, nodes=nodes, bad=bad,
+        meetings=tuple(meetings), one_node=tuple(one_node),
         remarks=(*remarks_of(nodes), *slow_pairs(meetings, (item.node for item in bad))),
     )  # fmt: skip
 

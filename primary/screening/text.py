@@ -8,7 +8,7 @@ from rich.table import Table
 
 from aiperf.cli.console import PlainConsole
 from aiperf.screening.fabric import typical_fit
-from aiperf.screening.measures import GIGA
+from aiperf.screening.measures import GIGA, MEASURES
 from aiperf.screening.outcome import Outcome, kinds_of
 from slurm.hostlists import compact
 
@@ -19,7 +19,7 @@ MOST_REASON = 200
 def print_outcome(console: PlainConsole, outcome: Outcome) -> None:
     """Print the kinds with their medians, then bad nodes, then lists and commands."""
     _print_kinds(console, outcome)
-    for line in _fits(outcome):
+    for line in [*_fits(outcome), *_alone(outcome)]:
         console.print(line, highlight=False)
     for remark in outcome.remarks:
         console.print(f"remark: {remark}", highlight=False)
@@ -43,6 +43,14 @@ def _fits(outcome: Outcome) -> list[str]:
     return [
         f"all-reduce {place}: latency {fit.latency_s * 1e6:.4g} us, bandwidth {fit.bytes_per_s / GIGA:.4g} GB/s"
         for place, fit in found.items() if fit is not None
+    ]  # fmt: skip
+
+
+def _alone(outcome: Outcome) -> list[str]:
+    """The storage by one node alone."""
+    return [
+        f"{row.measure} by one node alone: {MEASURES[row.measure].text(row.value)}"
+        for row in outcome.one_node if row.value is not None and row.measure in MEASURES
     ]  # fmt: skip
 
 

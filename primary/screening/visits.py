@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, MessageError
@@ -20,7 +22,9 @@ from aiperf.processes import last_lines, python_module
 from aiperf.screening.messages import (
     Answer,
     MeasureDevices,
+    MeasureStorage,
     Present,
+    Row,
     ScreenRequest,
     Sheet,
     read_answer,
@@ -70,6 +74,12 @@ class Visit:
     """Reason why the node gives no more answers."""
     sheets: list[Sheet] = field(default_factory=list)
 
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows to the last sheet."""
+        if self.sheets:
+            last = self.sheets[-1]
+            self.sheets[-1] = msgspec.structs.replace(last, rows=(*last.rows, *rows))
+
     async def close(self) -> None:
         """End the node's program, if it was started."""
         if self.process is not None:
@@ -99,9 +109,31 @@ async def close_visits(visits: Sequence[Visit]) -> None:
 
 async def measure_devices(screening: Screening, visits: Sequence[Visit]) -> None:
     """One pass: every node measures its devices, all at once, and appends a sheet."""
+    for visit, sheet in await _sheets(screening, visits, MeasureDevices()):
+        visit.sheets.append(sheet)
+
+
+async def measure_storage(screening: Screening, visits: Sequence[Visit]) -> list[Row]:
+    """One pass of every node over its file systems, all at once; in addition to the last sheets.
+
+    In the first pass the first node measures them alone before that: these rows are returned.
+    """
     there = [visit for visit in visits if visit.lost is None]
-    together = Together(screening.limit_s, len(there))
-    await asyncio.gather(*(_order(visit, together) for visit in there))
+    is_first = all(len(visit.sheets) < 2 for visit in there)
+    alone = await _sheets(screening, there[:1], MeasureStorage()) if is_first and len(there) > 1 else []
+    for visit, sheet in await _sheets(screening, there, MeasureStorage()):
+        visit.add(sheet.rows)
+    return [row for _, sheet in alone for row in sheet.rows]
+
+
+async def _sheets(
+    screening: Screening, visits: Sequence[Visit], order: MeasureDevices | MeasureStorage
+) -> list[tuple[Visit, Sheet]]:
+    """The answers of all nodes that are there to an order."""
+    there = [visit for visit in visits if visit.lost is None]
+    together, found = Together(screening.limit_s, len(there)), list[tuple[Visit, Sheet]]()
+    await asyncio.gather(*(_order(visit, together, order, found) for visit in there))
+    return found
 
 
 class Together:
@@ -162,14 +194,16 @@ async def _begin(screening: Screening, visit: Visit, together: Together) -> None
     await within(together, visit, start)
 
 
-async def _order(visit: Visit, together: Together) -> None:
+async def _order(
+    visit: Visit, together: Together, order: MeasureDevices | MeasureStorage, found: list[tuple[Visit, Sheet]]
+) -> None:
     async def measure() -> None:
         assert visit.process is not None
-        await visit.process.send(encode(MeasureDevices()))
+        await visit.process.send(encode(order))
         answer = await answer_of(visit)
         if not isinstance(answer, Sheet):
             raise MessageError(f"expected a sheet of measures, got {type(answer).__name__}")
-        visit.sheets.append(answer)
+        found.append((visit, answer))
 
     await within(together, visit, measure)
 

@@ -17,7 +17,7 @@ from aiperf.machine.node import shared_cpus
 from aiperf.machine.vendors import Accelerator, vendor_of_node
 from aiperf.processes import describe_exit, end_group, python_module, spawn
 from aiperf.run_directory.measured import SUITE_PRECISIONS
-from aiperf.screening.messages import CPUS, WORKING, Row, ScreenRequest, read_row
+from aiperf.screening.messages import CPUS, STORAGE, WORKING, Row, ScreenRequest, read_row, write_request
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,17 @@ async def measure(devices: tuple[Device, ...], request: ScreenRequest) -> list[R
 
 async def _at_once(devices: list[Device], request: ScreenRequest) -> list[list[Row]]:
     ready = asyncio.Barrier(len(devices)) if devices else None
-    return await asyncio.gather(*(_measure(each, request, ready) for each in devices))
+    words = [command(each, request.config, request.quick) for each in devices]
+    return await asyncio.gather(
+        *(rows_of(each, own, b"begin\n", ready) for each, own in zip(devices, words, strict=True))
+    )
+
+
+async def measure_storage(replica: int, request: ScreenRequest) -> list[Row]:
+    """The rows of the file systems."""
+    device = Device(STORAGE, STORAGE, None, _hidden(), 1)
+    words = python_module("replica.measure.screen.storage", "--replica", str(replica))
+    return await rows_of(device, words, write_request(request), None)
 
 
 def command(device: Device, config: RunConfig, quick: bool) -> tuple[str, ...]:
@@ -86,13 +96,14 @@ def command(device: Device, config: RunConfig, quick: bool) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-async def _measure(device: Device, request: ScreenRequest, ready: asyncio.Barrier | None) -> list[Row]:
-    process = await spawn(command(device, request.config, request.quick), None, device.environment)
+async def rows_of(device: Device, words: tuple[str, ...], begin: bytes, ready: asyncio.Barrier | None) -> list[Row]:
+    """The rows of a process, which gets `begin` when all are ready."""
+    process = await spawn(words, None, device.environment)
     assert process.stderr is not None
     errors = asyncio.create_task(_end_of(process.stderr))
     rows: list[Row] = []
     try:
-        await _collect(process, ready, rows)
+        await _collect(process, ready, begin, rows)
         code = await process.wait()
     except (MessageError, ValueError) as error:
         return [*rows, _problem(device, str(error))]
@@ -105,7 +116,9 @@ async def _measure(device: Device, request: ScreenRequest, ready: asyncio.Barrie
     return [*rows, _problem(device, f"its process ended with {describe_exit(code)}; {in_one_line(await errors)}")]
 
 
-async def _collect(process: asyncio.subprocess.Process, ready: asyncio.Barrier | None, rows: list[Row]) -> None:
+async def _collect(
+    process: asyncio.subprocess.Process, ready: asyncio.Barrier | None, begin: bytes, rows: list[Row]
+) -> None:
     """Let the process begin when all are ready, and append its rows until its output ends."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -114,7 +127,7 @@ async def _collect(process: asyncio.subprocess.Process, ready: asyncio.Barrier |
         await ready.wait()  # also for a process that has ended: the others wait for all
     if first:
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(b"begin\n")
+            process.stdin.write(begin)
             await process.stdin.drain()
     while line := await process.stdout.readline():
         rows.append(read_row(line))

@@ -20,7 +20,9 @@ from aiperf.processes import MessageOutput, open_input
 from aiperf.screening.messages import (
     WHOLE_NODE,
     WORKING,
+    MeasureStorage,
     Meet,
+    Order,
     Present,
     Row,
     ScreenRequest,
@@ -32,7 +34,7 @@ from aiperf.signals import heed
 from replica.agent.agent import add_place, why_unable
 from replica.agent.examine.probe import train_a_few_steps
 from replica.agent.screen.causes import Watch
-from replica.agent.screen.devices import Device, devices_of, measure
+from replica.agent.screen.devices import Device, devices_of, measure, measure_storage
 from replica.agent.screen.fabric import Fabric
 from replica.agent.share import own_accelerators, share_of_node
 from replica.search.choices import initial_architecture
@@ -84,9 +86,7 @@ async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
         # At the end of the input the primary is gone: nothing must outlive it.
         while line := await reader.readline():
             order = read_order(line)
-            working = asyncio.create_task(
-                fabric.meet(order, output.send) if isinstance(order, Meet) else _devices(node, output)
-            )
+            working = asyncio.create_task(_carry_out(order, node, fabric, output))
     finally:
         if working is not None:
             working.cancel()
@@ -95,6 +95,15 @@ async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
         await fabric.close()
         shutil.rmtree(logs, ignore_errors=True)
     return EXIT_DONE
+
+
+async def _carry_out(order: Order, node: Node, fabric: Fabric, output: MessageOutput) -> None:
+    if isinstance(order, Meet):
+        await fabric.meet(order, output.send)
+    elif isinstance(order, MeasureStorage):
+        output.send(Sheet(rows=tuple(await measure_storage(node.arguments.replica, node.request))))
+    else:
+        await _devices(node, output)
 
 
 async def _devices(node: Node, output: MessageOutput) -> None:

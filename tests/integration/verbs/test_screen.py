@@ -10,17 +10,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
+from aiperf.cli.command import write_output
+from aiperf.host import this_host
 from aiperf.screening.fabric import typical_fit
-from aiperf.screening.outcome import read_outcome
+from aiperf.screening.outcome import FILE, read_outcome, write_outcome
 from rehearsal.machine.file import read_machine
 from tests.support.folders import ROOT
-from tests.support.hand_made import aiperf
+from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.hosts.sshd import Hosts
 from tests.support.nodes.imitated import imitate_devices
+from tests.support.nodes.screened import screened
 from tests.support.processes import family
+from tests.support.runs import AT_RANDOM, report
 
 LIMIT_S = 560
 """Each good node loads PyTorch once."""
@@ -74,7 +79,7 @@ def test_broken_nodes_cost_their_own_lines_and_the_others_are_measured(ssh_hosts
 def test_nodes_exchange_tensors_and_a_rehearsal_takes_their_all_reduce(tmp_path: Path) -> None:
     screened = tmp_path / "screened"
     result = aiperf("screen", *imitate_devices(tmp_path / "python"), "--preset", "quick", "--launcher", "local",
-                    "--replicas", 3, "--fabric", "--output", screened, "--html", tmp_path / "page.html",
+                    "--replicas", 3, "--fabric", "--storage", "--output", screened, "--html", tmp_path / "page.html",
                     timeout_s=LIMIT_S)  # fmt: skip
     assert result.returncode in (0, 4), result.stderr  # a busy machine may be slow for one of them
     outcome = read_outcome(screened)
@@ -84,6 +89,10 @@ def test_nodes_exchange_tensors_and_a_rehearsal_takes_their_all_reduce(tmp_path:
     assert {timed.collective for timed in first[0].times} == {"all_reduce", "all_gather", "all_to_all"}
     assert all(timed.seconds > 0 for meeting in first for timed in meeting.times)
     rates = [row.measure for row in outcome.nodes[0].sheets[0].rows if row.device == "network"]
+    stored = {row.measure: row for row in outcome.nodes[1].sheets[0].rows if row.device == "storage"}
+    assert stored.keys() == {"record", "run_write", "run_read", "run_opens"}, "the data set has no files"
+    assert all(row.value for row in stored.values()), stored
+    assert len(outcome.one_node) == 4
     assert rates == ["pair_latency", "pair_all_reduce", "pair_all_gather", "pair_all_to_all"]
     page = (tmp_path / "page.html").read_text()
     assert all(part in page for part in ("Screening of 3 nodes", "figure-devices", "figure-pairs", "pair_all_to_all"))
@@ -96,6 +105,32 @@ def test_nodes_exchange_tensors_and_a_rehearsal_takes_their_all_reduce(tmp_path:
     assert fit is not None
     assert (found.latency_s, found.bytes_per_s) == pytest.approx((fit.latency_s, fit.bytes_per_s))
     assert found.overlap == 0.5, "of the machine file"
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_a_run_warns_of_nodes_that_were_bad_and_keeps_the_screening(tmp_path: Path) -> None:
+    host = this_host().name()
+    found = screened(tmp_path, 4, {1: {("gpu0", "triad"): 0.5}, 2: {("gpu0", "triad"): 0.6}})
+    nodes = tuple(
+        msgspec.structs.replace(node, host=host if node.replica == 1 else node.host, known_as=None)
+        for node in found.nodes
+    )
+    write_output(tmp_path / "screened" / FILE, write_outcome(msgspec.structs.replace(found, nodes=nodes)))
+    result = aiperf("run", *SIMULATED, *AT_RANDOM, "--launcher", "local", "--duration", "3s",
+                    "--screen", tmp_path / "screened", "--output", tmp_path / "run")  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert f"WARNING: {host} was bad in the screening: gpu0: triad" in result.stderr
+    assert "--exclude" in result.stderr
+    kept = json.loads((tmp_path / "run" / "run.json").read_text())["screened"]
+    assert [bad["names"] for bad in kept["bad"]] == [[host], ["n002"]]
+    notices = report(tmp_path / "run")["notices"]
+    assert any(notice.startswith(f"quick screening of {found.at}: 4 nodes, 2 of them bad") for notice in notices)
+    assert [notice for notice in notices if f"replica 0 ran on {host}, which the screening found bad" in notice]
+    forged = (tmp_path / "run" / "run.json").read_text().replace('"nodes": 4', '"nodes": 9')
+    (tmp_path / "run" / "run.json").write_text(forged)
+    verified = aiperf("verify", tmp_path / "run")
+    assert verified.returncode == 1
+    assert "primary-1.jsonl line 1: the link is" in verified.stdout
 
 
 SCRIPT = """

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ import numpy as np
 
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
-from aiperf.screening.messages import Exchanged, Listening, Present, Row, Sheet, Timed, read_meet
+from aiperf.screening.messages import STORAGE, Exchanged, Listening, Present, Row, Sheet, Timed, read_meet
 from aiperf.screening.outcome import Outcome
 from aiperf.wire.lines import encode
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
@@ -104,7 +105,16 @@ class FakeLauncher:
         return self.processes[-1]
 
 
-def answering(sheets: Callable[[int], Sheet], faults: dict[int, Sequence[bytes | None]]) -> Answers:
+def stored(factor: float) -> Row:
+    """A row of a node's storage."""
+    return Row(device=STORAGE, kind=STORAGE, measure="data_read", value=2e9 * factor, spread=0.01)
+
+
+def answering(
+    sheets: Callable[[int], Sheet],
+    faults: dict[int, Sequence[bytes | None]],
+    slow_storage: Mapping[int, float] = MappingProxyType({}),
+) -> Answers:
     """Answers of nodes with these sheets; `faults` are the lines of a node in place of its own."""
     left = {replica: list(lines) for replica, lines in faults.items()}
 
@@ -113,6 +123,8 @@ def answering(sheets: Callable[[int], Sheet], faults: dict[int, Sequence[bytes |
             return left[replica].pop(0)
         if kind_of(line) == "meet":
             return met(line)
+        if kind_of(line) == "measure_storage":
+            return encode(Sheet(rows=(stored(slow_storage.get(replica, 1.0)),)))
         return present(replica) if kind_of(line) == "screen" else encode(sheets(replica))
 
     return answer
@@ -127,16 +139,19 @@ def screened(
 ) -> Outcome:
     """Screen such nodes with eight devices each; `slow` are factors by replica, device and measure.
 
-    `more`: `devices` (number by replica), `limit_s`, `launcher_name`, `names` of devices, `fabric`.
+    `more`: `devices` (number by replica), `limit_s`, `launcher_name`, `names` of devices, `fabric`,
+    `slow_storage` (factors by replica).
     """
     generator = np.random.default_rng(1)
     launcher = FakeLauncher(
         answering(lambda replica: sheet(generator, more.get("devices", {}).get(replica, 8), 0.004,
-                                        (slow or {}).get(replica, {})), faults or {})
+                                        (slow or {}).get(replica, {})),
+                  faults or {}, more.get("slow_storage", {}))
     )  # fmt: skip
     launched = {"run.replicas": nodes, "run.launcher": more.get("launcher_name", "slurm"), "run.dataset": "digits"}
     order = Order(load_config(overrides=launched), folder, more.get("limit_s", 0.01), quick=True,
-                  devices=more.get("names", ()), fabric=more.get("fabric", False))  # fmt: skip
+                  devices=more.get("names", ()), fabric=more.get("fabric", False),
+                  storage="slow_storage" in more)  # fmt: skip
     outcome = asyncio.run(screen_by(launcher, order, folder, SystemClock(), lambda _: None))
     assert all(process.cancelled for process in launcher.processes), "no program is left on a node"
     return outcome

@@ -11,13 +11,15 @@ from importlib import resources
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import numpy as np
 import pytest
 
 from aiperf.cli.console import PlainConsole
 from aiperf.errors import UsageError
 from aiperf.screening.baseline import read_baseline, write_baseline
-from aiperf.screening.outcome import read_outcome, write_outcome
+from aiperf.screening.messages import Row
+from aiperf.screening.outcome import read_outcome, remarks_of, write_outcome
 from aiperf.screening.schema import schema
 from aiperf.wire.lines import encode
 from primary.screening.text import lines_to_paste, print_outcome
@@ -68,6 +70,24 @@ def test_a_node_that_fails_in_a_pair_costs_its_own_line(line: bytes | None, tmp_
     assert {node for meeting in outcome.meetings if meeting.times for node in meeting.nodes} == {"n000", "n002", "n003"}
     assert [meeting.nodes for meeting in outcome.meetings if meeting.problem] != []
     assert outcome.bad_nodes == ("n001",)
+
+
+def test_a_node_with_slow_storage_is_named_and_one_node_measures_it_alone_first(tmp_path: Path) -> None:
+    outcome = screened(tmp_path, 5, slow_storage={3: 0.4})
+    assert [(item.node, item.device, item.measure) for item in outcome.bad] == [("n003", "storage", "data_read")]
+    assert [row.measure for row in outcome.one_node] == ["data_read"], "once, before the first pass of all"
+    assert outcome.passes == 3
+    assert screened(tmp_path, 5, slow_storage={}).bad == ()
+
+
+def test_doubtful_values_are_remarked_on(tmp_path: Path) -> None:
+    outcome = screened(tmp_path, 3)
+    doubtful = Row(device="storage", kind="storage", measure="data_read", value=1e9, problem="from the cache")
+    nodes = [
+        msgspec.structs.replace(node, sheets=(msgspec.structs.replace(node.sheets[0], rows=(doubtful,)),))
+        for node in outcome.nodes
+    ]
+    assert remarks_of(nodes) == ("data_read of storage on 3 of 3 nodes: from the cache",)
 
 
 def test_a_node_with_a_device_less_than_the_others_is_named(tmp_path: Path) -> None:
