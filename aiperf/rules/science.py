@@ -32,14 +32,17 @@ this project's and provisional.
 
 IMAGES: Mapping[str, tuple[int, int]] = MappingProxyType({
     "resnet-hep": (412_416, 137_471),
+    "hepcnn": (412_416, 137_471),
     "resnet-cos": (524_288, 65_536),
     "cosmoflow": (524_288, 65_536),
     "frcnn-ewa": (32_120, 2_920),
     "climate-semi": (32_120, 2_920),
+    "dcgan-cos": (4_194_304, 524_288),
 })  # fmt: skip
-"""Images trained and evaluated in an epoch of official size, of data sets with a fixed split.
+"""Images trained and evaluated in an epoch of official size.
 
-The training examples that are evaluated for the training quality come on top.
+`hepcnn` has the images of `resnet-hep` at its own size, `dcgan-cos` 8 crops of 64^3 of each cube of
+CosmoFlow's. The training examples that are evaluated for the training quality come on top.
 """
 
 

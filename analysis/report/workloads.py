@@ -158,6 +158,20 @@ class WorkloadPart(ToQualityPart, RatesPart):
     """The shortest time of a model."""
     time_to_quality_most_s: float | None
     """The longest time of a model."""
+    time_to_quality_low_s: float | None = None
+    """Lower end of the 95 % interval of the median: an order statistic of the models' times
+    (Conover 1999, section 3.2); null of fewer than 6 models, or if one did not reach the target.
+    """
+    time_to_quality_high_s: float | None = None
+    """Upper end of it."""
+    valid_ops_low: float | None = None
+    """Lower end of the 95 % interval of the median of `valid_ops`; null of fewer than 6 models."""
+    valid_ops_high: float | None = None
+    """Upper end of it."""
+    valid_operations_per_joule: float | None = None
+    """Median of the models' `valid_ops` / `mean_power_w`, which is valid OPS per watt; null without
+    energy.
+    """
     dataset: str | None
     """Name of the data set."""
     generated: bool | None

@@ -1,4 +1,6 @@
-"""A ranking of scientific workloads: by time to quality, within one workload, framework and size.
+"""A ranking of scientific workloads, within one workload, framework and size.
+
+By time to quality, or by valid operations per second (HPC AI500 v2), also per watt.
 
 Results of different ones are different benchmarks. There is no order over several workloads.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from math import inf
+from typing import Literal
 
 import pandas as pd
 
@@ -19,7 +22,19 @@ from analysis.results.source import RunResult
 Benchmark = tuple[str, str, str]
 """Workload, framework and size."""
 
-MEASURES = ("time_to_quality_s", "epochs_to_quality", "energy_to_quality_j", "cost_to_quality", "sustained_ops")
+ScienceOrder = Literal["time", "valid", "valid-per-watt"]
+
+SCIENCE_ORDERS: dict[ScienceOrder, str] = {
+    "time": "time_to_quality_s",
+    "valid": "valid_ops",
+    "valid-per-watt": "valid_operations_per_joule",
+}
+"""Sort keys, each with its column; less time is better, more of the others."""
+
+MEASURES = (
+    "time_to_quality_s", "time_to_quality_low_s", "time_to_quality_high_s", "epochs_to_quality", "energy_to_quality_j",
+    "cost_to_quality", "sustained_ops", "valid_ops", "valid_ops_low", "valid_ops_high", "valid_operations_per_joule",
+)  # fmt: skip
 """Measures of a workload, which a run has only with a verdict that is not invalid."""
 
 UNSCORED = ("invalid", "running")
@@ -45,6 +60,13 @@ class WorkloadRow:
     status: str
     origin: str
     reasons: str
+    time_to_quality_low_s: float | None = None
+    time_to_quality_high_s: float | None = None
+    """Interval of the median, 95 %."""
+    valid_ops: float | None = None
+    valid_ops_low: float | None = None
+    valid_ops_high: float | None = None
+    valid_operations_per_joule: float | None = None
 
     @property
     def time_text(self) -> str:
@@ -59,10 +81,10 @@ class WorkloadRow:
         return self.workload, self.framework, self.size
 
 
-def rank_workloads(results: Iterable[RunResult]) -> tuple[WorkloadRow, ...]:
-    """The workloads of all runs of the suite, each benchmark by status and time, each run once.
+def rank_workloads(results: Iterable[RunResult], order: ScienceOrder = "time") -> tuple[WorkloadRow, ...]:
+    """The workloads of all runs of the suite, each benchmark by status and order, each run once.
 
-    Official rows have ranks, equal times the same one.
+    Official rows with the measure have ranks, equal ones the same.
     """
     kept, _ = once(
         results, [*STATUSES], lambda result: tuple(replace(row, origin="", system="") for row in _rows(result))
@@ -71,7 +93,7 @@ def rank_workloads(results: Iterable[RunResult]) -> tuple[WorkloadRow, ...]:
     for result in kept:
         for row in _rows(result):
             groups.setdefault(row.benchmark, []).append(row)
-    return tuple(row for _, rows in sorted(groups.items()) for row in _ranked(rows))
+    return tuple(row for _, rows in sorted(groups.items()) for row in _ranked(rows, order))
 
 
 def _rows(result: RunResult) -> Iterable[WorkloadRow]:
@@ -86,15 +108,17 @@ def _rows(result: RunResult) -> Iterable[WorkloadRow]:
         )  # fmt: skip
 
 
-def _ranked(rows: list[WorkloadRow]) -> Iterable[WorkloadRow]:
-    rows = sorted(rows, key=lambda row: ([*STATUSES].index(row.status), _time(row), row.system, row.origin))
-    official = [_time(row) for row in rows if row.status == "official"]
+def _ranked(rows: list[WorkloadRow], order: ScienceOrder) -> Iterable[WorkloadRow]:
+    def place(row: WorkloadRow) -> float:
+        value: float | None = getattr(row, SCIENCE_ORDERS[order])
+        return inf if value is None else value if order == "time" else -value
+
+    rows = sorted(rows, key=lambda row: ([*STATUSES].index(row.status), place(row), row.system, row.origin))
+    official = [place(row) for row in rows if row.status == "official"]
     for row in rows:
-        yield replace(row, rank=official.index(_time(row)) + 1) if row.status == "official" else row
-
-
-def _time(row: WorkloadRow) -> float:
-    return inf if row.time_to_quality_s is None else row.time_to_quality_s
+        # An official run reached its target: only energy may be unknown, and then it has no rank.
+        ranked = row.status == "official" and (order == "time" or place(row) < inf)
+        yield replace(row, rank=official.index(place(row)) + 1) if ranked else row
 
 
 def workload_frame(rows: Iterable[WorkloadRow]) -> pd.DataFrame:

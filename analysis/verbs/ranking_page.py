@@ -27,16 +27,18 @@ def date_of(moment: str | None) -> str:
     return " ".join(words.readable_time(moment).split()[:3]) if moment is not None else "-"
 
 
-def ranking_page(ranking: Ranking, workloads: Sequence[WorkloadRow] = ()) -> str:
+def ranking_page(ranking: Ranking, workloads: Sequence[WorkloadRow] = (), in_order: str = "time to quality") -> str:
     """The page of a ranking as one file.
 
     It leads to no page of a submission, which its submitter may have written.
 
-    Rows of workloads are those of `rank_workloads`; each workload, framework and size has a table.
+    Rows of workloads are those of `rank_workloads`, by what `in_order` says; each workload,
+    framework and size has a table.
     """
     return render(
         "ranking.html",
         ranking=ranking,
+        in_order=in_order,
         benchmarks=[(benchmark, list(rows)) for benchmark, rows in groupby(workloads, lambda row: row.benchmark)],
         parts=[(status, heading, rows, measures_of(rows, ORDERS[ranking.order]), largest_of(rows, ranking.order))
                for status, heading in STATUSES.items()

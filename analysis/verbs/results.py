@@ -21,7 +21,7 @@ from analysis.output.page.vocabulary import ENDS, words_of
 from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.heads import read_arrivals
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
-from analysis.results.science import WorkloadRow, rank_workloads, workload_frame
+from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow, rank_workloads, workload_frame
 from analysis.results.signatures import check_signers
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.figures import add_figure, write_figures
@@ -30,20 +30,30 @@ from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
 # Tables of scientific workloads, one for each benchmark.
 
 
-def print_workloads(rows: Sequence[WorkloadRow]) -> None:
+IN_ORDER: dict[ScienceOrder, str] = {
+    "time": "time to quality",
+    "valid": "valid operations per second",
+    "valid-per-watt": "valid operations per second and watt",
+}
+"""Orders of workloads in words."""
+
+
+def print_workloads(rows: Sequence[WorkloadRow], order: ScienceOrder) -> None:
     """Print one table for each workload, framework and size."""
     for (workload, framework, size), own in groupby(rows, key=lambda row: row.benchmark):
         table = make_table(
-            f"{workload} on {framework}, {size} size, by time to quality", "rank", "system", "status", "reached",
-            "time to quality (s)", "epochs", "energy", "cost", "sustained", "rules not met",
-            left=("system", "status", "rules not met"),
+            f"{workload} on {framework}, {size} size, by {IN_ORDER[order]}", "rank", "system", "status", "reached",
+            "time to quality (s)", "95 % of it", "epochs", "energy", "cost", "sustained", "valid", "valid per watt",
+            "rules not met", left=("system", "status", "rules not met"),
+            dropped=("rules not met", "epochs", "cost", "sustained", "95 % of it", "valid per watt", "energy"),
         )  # fmt: skip
         for row in own:
             table.add_row(
                 str(row.rank or "-"), row.system, row.status, f"{row.reached} of {row.instances}",
-                number(row.time_to_quality_s, 3), number(row.epochs_to_quality, 1), si(row.energy_to_quality_j, "J"),
+                number(row.time_to_quality_s, 3), interval(row.time_to_quality_low_s, row.time_to_quality_high_s),
+                number(row.epochs_to_quality, 1), si(row.energy_to_quality_j, "J"),
                 "-" if row.cost_to_quality is None else f"{row.cost_to_quality:.4g}", si(row.sustained_ops, "OPS"),
-                row.reasons or "-",
+                si(row.valid_ops, "OPS"), si(row.valid_operations_per_joule, "OP/J"), row.reasons or "-",
             )  # fmt: skip
         open_console().print(table)
 
@@ -97,7 +107,11 @@ REMARKS = {"unverified": " (a report.json has no records)", "invalid": " (it has
 def configure_rank(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     parser.add_argument("results", nargs="+", type=Path, metavar="DIR|ARCHIVE|report.json", help="results to rank")
-    parser.add_argument("--by", choices=list(ORDERS), default="score", help="what to sort by (default: %(default)s)")
+    parser.add_argument("--suite", choices=("automl", "science"), help="rank runs of this suite only")
+    parser.add_argument(
+        "--by", choices=[*ORDERS, *SCIENCE_ORDERS],
+        help="what to sort by (default: score); scientific workloads by time (default), valid or valid-per-watt",
+    )  # fmt: skip
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the ranking as a page")
     parser.add_argument(
         "--signers", type=Path, metavar="FILE",
@@ -122,16 +136,19 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
         check_signers(arguments.signers)
     heads = read_arrivals(arguments.heads) if arguments.heads is not None else None
     found = [try_result(path, repeat, arguments.signers, heads) for path in arguments.results]
-    found = [item if isinstance(item, str) else _rankable(item, arguments.by) for item in found]
+    order, models = _orders(arguments.by, arguments.suite)
+    found = [item if isinstance(item, str) else _rankable(item, order) for item in found]
     problems = [item for item in found if isinstance(item, str)]
     results = [item for item in found if isinstance(item, RunResult)]
-    ranking = rank((item for item in results if not item.report.is_science), arguments.by, problems)
-    workloads = rank_workloads(item for item in results if item.report.is_science)
+    searches = [item for item in results if not item.report.is_science] if arguments.suite != "science" else []
+    trained = [item for item in results if item.report.is_science] if arguments.suite != "automl" else []
+    ranking, workloads = rank(searches, order, problems), rank_workloads(trained, models)
     if arguments.html is not None:
-        write_output(arguments.html, ranking_page(ranking, workloads))
+        write_output(arguments.html, ranking_page(ranking, workloads, IN_ORDER[models]))
     if arguments.format == "json":
         document = {
             "order": ranking.order,
+            "science_order": models,
             "rows": [asdict(row) for row in ranking.rows],
             "workloads": [asdict(row) for row in workloads],
             "problems": problems,
@@ -142,11 +159,27 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     elif arguments.format == "csv":
         say_text(csv_text(ranking.frame() if ranking.rows or not workloads else workload_frame(workloads)))
     else:
-        print_workloads(workloads)
+        print_workloads(workloads, models)
         _print_ranking(ranking)
     if not ranking.rows and not workloads:
-        raise RunDirectoryError(*problems)
+        raise RunDirectoryError(*(problems or [f"none of these runs is of the suite {arguments.suite}"]))
     return EXIT_FAILED if problems else EXIT_DONE
+
+
+def _orders(by: Order | ScienceOrder | None, suite: str | None) -> tuple[Order, ScienceOrder]:
+    """What both suites are sorted by. Raises UsageError if the order is not of the suite."""
+    order: Order = "score"
+    models: ScienceOrder = "time"
+    for name in ORDERS:
+        if by == name and suite != "science":
+            return name, models
+    for other in SCIENCE_ORDERS:
+        if by == other and suite != "automl":
+            return order, other
+    if by is not None:
+        raise UsageError(f"--by {by} is not of --suite {suite}: {', '.join(ORDERS)} are of automl, "
+                         f"{', '.join(SCIENCE_ORDERS)} of science")  # fmt: skip
+    return order, models
 
 
 def _rankable(result: RunResult, order: Order) -> RunResult | str:

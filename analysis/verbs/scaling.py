@@ -103,8 +103,13 @@ COLUMNS: dict[str, Callable[[ScalingRow], str]] = {
     "models a minute": lambda row: number(row.models_per_minute, 2),
     "time to quality": lambda row: "-" if row.time_to_quality_s is None else format_duration(row.time_to_quality_s),
     "its efficiency": lambda row: percent(row.time_efficiency),
+    "waits for images": lambda row: percent(row.input_share),
+    "exchanges": lambda row: percent(row.exchange_share),
 }
 """Columns of work and resources; those without any value are left out."""
+
+DROPPED = ("nodes", "batch a rank", "batch", "exchanges", "waits for images", "ideal", "error", "run", "status")
+"""Columns that a narrow terminal leaves out, in this order."""
 
 
 def _columns(rows: Sequence[ScalingRow]) -> dict[str, list[str]]:
@@ -122,7 +127,7 @@ def _print(rows: Sequence[ScalingRow], mode: Mode, form: str) -> None:
     further = _columns(rows)
     table = make_table(
         f"{mode.capitalize()} scaling", "replicas", "accelerators", "ranks", *further, "score", "ideal", "efficiency",
-        "error", "status", "run", dropped=("nodes", "batch a rank", "batch", "ideal", "error", "run", "status"),
+        "error", "status", "run", dropped=DROPPED,
     )  # fmt: skip
     for place, row in enumerate(rows):
         mark = " *" if row.differing_settings else ""

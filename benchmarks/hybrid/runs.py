@@ -35,6 +35,8 @@ class Plan:
     epochs: int = 12
     straggler_epochs: int = 3
     delay_s: float = 0.1
+    servers: int = 1
+    """Parameter servers of several groups."""
 
 
 def learning_rate(groups: int) -> float:
@@ -45,7 +47,8 @@ def learning_rate(groups: int) -> float:
 def to_quality(plan: Plan, groups: int) -> dict[str, Any]:
     """The report of trainings to the last epoch, each with a seed of its own."""
     settings = {"science.instances": plan.models, "science.max_epochs": plan.epochs}
-    return _report(plan, f"groups-{groups}", groups, settings, {})
+    name = f"groups-{groups}" + (f"-servers-{plan.servers}" if plan.servers > 1 else "")
+    return _report(plan, name, groups, settings, {})
 
 
 def with_straggler(plan: Plan, groups: int) -> dict[str, Any]:
@@ -84,6 +87,7 @@ def _settings(plan: Plan, groups: int, settings: Mapping[str, object]) -> dict[s
     rate = learning_rate(groups) / math.sqrt(plan.ranks / groups)
     return {
         "training.groups": groups,
+        **({"training.parameter_servers": plan.servers} if groups > 1 else {}),
         "training.precision": "float32",
         "replica.ranks": plan.ranks,
         "replica.rank_starter": "mpirun",

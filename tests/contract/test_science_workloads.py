@@ -58,7 +58,7 @@ def test_the_rules_ask_for_the_target_and_the_images_of_the_official_size(worklo
     networks = tuple(sorted(build().hash for build in official.networks.values()))
     assert COSTS[workload.name] == Cost(networks, official.training_operations(), official.evaluation_operations())
     split = (official.data.train_examples, official.data.validation_examples)
-    assert IMAGES.get(workload.name, split) == split
+    assert IMAGES[workload.name] == split
 
 
 def test_the_rehearsal_is_small_enough_for_a_laptop_and_is_the_same_task(workload: ScienceWorkload) -> None:

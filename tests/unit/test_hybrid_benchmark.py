@@ -11,6 +11,7 @@ import pytest
 
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from benchmarks import updates
 from benchmarks.hybrid import measures
 from benchmarks.hybrid.figure import write_figure
 from benchmarks.hybrid.runs import DELAY
@@ -64,3 +65,21 @@ def test_only_the_named_rank_is_made_slow(rank: str, slow: bool) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", code], env={**os.environ, **environment}, capture_output=True,
                           text=True, check=True)  # fmt: skip
     assert done.stdout.strip() == ("late" if slow else "train")
+
+
+def test_parameter_servers_and_all_reduce_have_the_same_measures(hybrid: measures.Report, tmp_path: Path) -> None:
+    exchanged, images = hybrid["hybrid"]["bytes_exchanged"], hybrid["hybrid"]["images"]
+    servers = updates.row_of(hybrid, 2, 1, 0.85)
+    assert (servers["updates"], servers["processes"]) == ("1 server", 3)
+    assert servers["mb_per_image"] == exchanged / images / 1e6
+    assert servers["images_per_s"] == pytest.approx(measures.EPOCH_IMAGES / measures.epoch_s(hybrid))
+    assert servers["time_to_quality_s"] == 19.0
+    synchronous = updates.row_of(hybrid | {"hybrid": None}, 2, 0, 0.85)
+    assert (synchronous["updates"], synchronous["processes"], synchronous["waiting_share"]) == ("all-reduce", 2, 0.0)
+    assert set(servers) == set(synchronous) == set(updates.COLUMNS)
+
+
+def test_a_ring_sends_and_receives_each_part_of_the_gradients_twice_but_for_its_own() -> None:
+    assert updates.ring_mb_per_image(1_000_000, 1, 32) == 0
+    # 4 ranks: 3 parts of a quarter are sent in each of two rounds, and as many received.
+    assert updates.ring_mb_per_image(1_000_000, 4, 1) == pytest.approx(2 * 2 * 3 * 250_000 * 4 / 1e6)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
+from math import comb
 from statistics import median
 from typing import Any
 
@@ -149,12 +150,44 @@ def _workload(data: RunData, name: str, models: Sequence[Model], found: Surround
         training_quality=_median(part.training_quality for part in parts),
         time_to_quality_least_s=min(times, default=None),
         time_to_quality_most_s=max(times, default=None),
+        valid_operations_per_joule=_median(map(_valid_per_joule, parts)),
         training_operations=operations.total if operations is not None else None,
         evaluation_operations=operations.forward if operations is not None else None,
         models=tuple(parts),
         **facts,
         **_medians(parts),
+        **_intervals(parts, times),
     )
+
+
+def _valid_per_joule(part: InstancePart) -> float | None:
+    return part.valid_ops / part.mean_power_w if part.valid_ops is not None and part.mean_power_w else None
+
+
+def _intervals(parts: Sequence[InstancePart], times: Sequence[float]) -> Numbers:
+    """The intervals of medians; of times only if no model lacks one: those are the slowest."""
+    rates = [part.valid_ops for part in parts if part.valid_ops is not None]
+    least_s, most_s = median_interval(times if len(times) == len(parts) else ())
+    low, high = median_interval(rates)
+    return {"time_to_quality_low_s": least_s, "time_to_quality_high_s": most_s, "valid_ops_low": low,
+            "valid_ops_high": high}  # fmt: skip
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
+    """The 95 % interval of a median by order statistics, whatever the distribution.
+
+    Of n values in order, the k-th and the (n + 1 - k)-th with the largest k for which fewer than k
+    of n tosses of a coin show heads with a probability of at most 2.5 % (Conover 1999, Practical
+    Nonparametric Statistics, section 3.2). None of fewer than 6.
+    """
+    count, below, found = len(values), 0, 0
+    for heads in range(count):
+        below += comb(count, heads)
+        if 40 * below > 2**count:
+            break
+        found = heads + 1
+    ordered = sorted(values)
+    return (ordered[found - 1], ordered[count - found]) if found else (None, None)
 
 
 def _medians(parts: Sequence[InstancePart]) -> Numbers:

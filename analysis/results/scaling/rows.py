@@ -71,6 +71,10 @@ class ScalingRow:
     """`models` by the wall time of the run."""
     time_to_quality_s: float | None = None
     """Median of the models of a run with one scientific workload; None if it was not reached."""
+    input_share: float | None = None
+    """Share of the training of all replicas in which rank 0 waited for images."""
+    exchange_share: float | None = None
+    """Share of the time of hybrid groups in all-reduce and waits for servers; else not measured."""
     time_efficiency: float | None = None
     """Ideal time / time to quality; ideal: the smallest run's x its ranks a replica / own ones."""
 
@@ -119,6 +123,8 @@ class _Work:
     models: int
     models_per_minute: float | None
     time_to_quality_s: float | None
+    input_share: float | None
+    exchange_share: float | None
 
 
 def _work(report: Report) -> _Work:
@@ -133,7 +139,22 @@ def _work(report: Report) -> _Work:
         per_replica, batch, round(batch * per_replica) if batch and per_replica else None, done,
         60 * done / report.duration_s if scored and report.duration_s else None,
         report.workloads[0].time_to_quality_s if scored and len(report.workloads) == 1 else None,
+        _input_share(report), _exchange_share(report),
     )  # fmt: skip
+
+
+def _input_share(report: Report) -> float | None:
+    known = [(part.input_s, part.phases_s.get("train", 0.0)) for part in report.replica_details
+             if part.input_s is not None]  # fmt: skip
+    trained_s = sum(train for _, train in known)
+    return sum(min(waited, train) for waited, train in known) / trained_s if trained_s > 0 else None
+
+
+def _exchange_share(report: Report) -> float | None:
+    part = report.hybrid
+    if part is None or part.group_share is None or part.waiting_share is None:
+        return None
+    return part.group_share + part.waiting_share
 
 
 def _batch(report: Report) -> int | None:

@@ -23,6 +23,7 @@ from analysis.results.scaling.rows import (
 from analysis.results.source import RunResult, read_result
 from analysis.verbs.scaling import _write
 from tests.support.hand_made import HandMadeRun
+from tests.support.science.hybrid import whole_training
 from tests.unit.analysis.science.runs import run_of_four
 
 
@@ -155,6 +156,24 @@ def test_models_a_minute_and_time_to_quality_with_its_efficiency(tmp_path: Path)
     assert rows[0].models == len(ended)
     assert rows[0].models_per_minute == pytest.approx(60 * len(ended) / one.report.duration_s)
     assert [row.time_efficiency for row in rows] == [1.0, pytest.approx(600 / (4 * 200))]
+
+
+def test_the_waits_for_images_and_the_exchange_are_shares_of_the_training(tmp_path: Path) -> None:
+    one = one_run(tmp_path / "one", 2, 2, 0)
+    first, second = one.report.replica_details
+    details = (first.model_copy(update={"input_s": 2.0, "phases_s": {"train": 20.0, "idle": 99.0}}),
+               second.model_copy(update={"input_s": 9.0, "phases_s": {"train": 5.0}}))  # fmt: skip
+    waiting = one.report.model_copy(update={"replica_details": details})
+    (row,) = scaling_rows([replace(one, report=waiting)])
+    assert row.input_share == (2 + 5) / 25, "never longer than the training"
+    assert row.exchange_share is None
+    hybrid = read_result(whole_training(tmp_path / "hybrid").complete(25).paths.root)
+    part = hybrid.report.hybrid
+    assert part is not None
+    assert part.group_share is not None
+    assert part.waiting_share is not None
+    (row,) = scaling_rows([hybrid])
+    assert row.exchange_share == part.group_share + part.waiting_share > 0
 
 
 def test_a_weak_series_of_models_may_have_more_of_them(tmp_path: Path) -> None:

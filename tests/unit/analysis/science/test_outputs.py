@@ -194,11 +194,16 @@ def test_several_models_have_a_log_each(tmp_path: Path) -> None:
     assert (stop["key"], stop["time_ms"], stop["metadata"]) == ("run_stop", T0_MS + 34_000, {"status": "success"})
 
 
+def one_model(root: Path) -> ScienceRun:
+    """A run of another system with one model, which reaches its target soon."""
+    run = ScienceRun(root, {"science.instances": 1, "run.name": "two"}).at(0).ready(60, 0)
+    run.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(9).measured(1, 1, accuracy=0.9).done(1)
+    return run.complete(10)
+
+
 def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) -> None:
     run = run_of_four(tmp_path / "a", **{"run.name": "one"})
-    other = ScienceRun(tmp_path / "b", {"science.instances": 1, "run.name": "two"}).at(0).ready(60, 0)
-    other.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(9).measured(1, 1, accuracy=0.9).done(1)
-    other.complete(10)
+    other = one_model(tmp_path / "b")
     results = [read_result(each.paths.root) for each in (run, other, run)]
     rows = rank_workloads(results)
     assert [(row.workload, row.system, row.rank) for row in rows] == [
@@ -227,3 +232,27 @@ def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) ->
     assert "<h2>resnet-hep on tensorflow, rehearsal size</h2>" in html
     assert "No official run yet" not in html, "of a search, of which there is no run here"
     assert "resnet-hep on tensorflow, rehearsal size" in shown
+
+
+def test_a_ranking_by_valid_operations_per_second_and_per_watt(tmp_path: Path) -> None:
+    run, other = run_of_four(tmp_path / "a", **{"run.name": "one"}), one_model(tmp_path / "b")
+    results = [read_result(each.paths.root) for each in (run, other)]
+    results = [replace(item, report=item.report.model_copy(update={"verdict": "official"})) for item in results]
+    valid = [next(part for part in item.report.workloads if part.workload == "resnet-hep") for item in results]
+    assert valid[0].valid_ops is not None
+    assert valid[1].valid_ops is not None
+    best = ["one", "two"] if valid[0].valid_ops > valid[1].valid_ops else ["two", "one"]
+    by_valid = rank_workloads(results, "valid")
+    assert [(row.system, row.rank) for row in by_valid][2:] == [(best[0], 1), (best[1], 2)]
+    by_watt = rank_workloads(results, "valid-per-watt")
+    assert [(row.system, row.rank) for row in by_watt][2:] == [("one", 1), ("two", None)], "two has no energy"
+
+
+def test_a_ranking_of_one_suite_and_by_its_own_orders(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path).paths.root
+    found = json.loads(aiperf("rank", run, "--suite", "science", "--by", "valid", "--format", "json").stdout)
+    assert (found["order"], found["science_order"], len(found["workloads"])) == ("score", "valid", 2)
+    other_suite = aiperf("rank", run, "--suite", "automl")
+    assert (other_suite.returncode, "none of these runs is of the suite automl" in other_suite.stderr) == (2, True)
+    wrong = aiperf("rank", run, "--suite", "science", "--by", "regulated")
+    assert (wrong.returncode, "--by regulated is not of --suite science" in wrong.stderr) == (2, True)

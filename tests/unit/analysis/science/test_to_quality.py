@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1
@@ -18,6 +19,7 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
+from analysis.report.science.build import _intervals, median_interval
 from analysis.report.workloads import InstancePart, WorkloadPart
 from tests.support.hand_made import T0_MS
 from tests.support.science.hand_made import CUBES, IMAGES, ONCE, ScienceRun
@@ -159,6 +161,41 @@ def test_a_workload_has_the_medians_of_its_models(tmp_path: Path) -> None:
     assert (cosmos.reached, cosmos.instances, cosmos.higher) == (1, 2, False)
     assert cosmos.time_to_quality_s == 34 - 1.75, "of the one that reached it"
     assert cosmos.quality == pytest.approx((0.3299 + 0.3301) / 2)
+
+
+@pytest.mark.parametrize("count", [*range(6), 6, 8, 9, 20, 101])
+def test_the_interval_of_a_median_covers_it_as_said(count: int) -> None:
+    values = [float(number) for number in range(count)]
+    low, high = median_interval(values[::-1])
+    if low is None or high is None:
+        assert count < 6
+        return
+
+    def coverage(first: float, last: float) -> float:
+        """The probability that the median of a distribution is between these order statistics."""
+        return float(binom.cdf(last, count, 0.5) - binom.cdf(first, count, 0.5))
+
+    assert low == count - 1 - high
+    assert coverage(low, high) >= 0.95
+    assert coverage(low + 1, high - 1) < 0.95, "no narrower one does"
+
+
+def test_several_models_have_the_interval_of_their_median_unless_one_is_missing(tmp_path: Path) -> None:
+    report = report_of(run_of_four(tmp_path))
+    (hep, _) = report.workloads
+    models_of_six = [model.model_copy(update={"time_to_quality_s": 10.0 + number, "valid_ops": 5.0 - number})
+                     for number, model in enumerate(hep.models * 3)]  # fmt: skip
+    times = [model.time_to_quality_s or 0.0 for model in models_of_six]
+    assert _intervals(models_of_six, times) == {
+        "time_to_quality_low_s": 10.0, "time_to_quality_high_s": 15.0, "valid_ops_low": 0.0, "valid_ops_high": 5.0,
+    }  # fmt: skip
+    assert _intervals(models_of_six, times[1:])["time_to_quality_low_s"] is None
+    first = hep.models[0]
+    assert hep.valid_operations_per_joule is not None
+    assert first.valid_ops is not None
+    assert first.mean_power_w is not None
+    known = [model.valid_ops / model.mean_power_w for model in hep.models if model.valid_ops and model.mean_power_w]
+    assert hep.valid_operations_per_joule == pytest.approx(sum(known) / len(known))
 
 
 def test_rates_by_hand(tmp_path: Path) -> None:

@@ -181,10 +181,15 @@ def test_a_csv_has_the_rows_of_its_json_with_all_digits(site: Path) -> None:
 def shown(row: Row, measure: str | None = None) -> dict[str, str]:
     """The cells with numbers of a row of a list, by their headings."""
     if "workload" in row:
-        reached = row["time_to_quality_s"]
+        reached, joules = row["time_to_quality_s"], row["valid_operations_per_joule"]
+        time = "not reached" if reached is None else format_duration(reached)
+        if row["time_to_quality_low_s"] is not None:
+            ends = (row["time_to_quality_low_s"], row["time_to_quality_high_s"])
+            time += f" 95 %: {' to '.join(map(format_duration, ends))}"
         return {
             "rank": f"{row['rank'] or '-'}", "reached": f"{row['reached']} of {row['instances']}",
-            "time to quality": "not reached" if reached is None else format_duration(reached),
+            "time to quality": time,
+            "valid": si(row["valid_ops"], "OPS") + ("" if joules is None else f" {si(joules, 'OP/J')}"),
             "epochs": number(row["epochs_to_quality"], 1), "energy": si(row["energy_to_quality_j"], "J"),
             "cost": number(row["cost_to_quality"], 4), "sustained": si(row["sustained_ops"], "OPS"),
         }  # fmt: skip
