@@ -29,6 +29,8 @@ MEASURES: dict[str, Measure] = {
     "conv_forward": Measure("TFLOP/s", TERA, "convolution 3x3, 64 channels, 56x56"),
     "conv_input": Measure("TFLOP/s", TERA, "its gradient of the input"),
     "conv_weights": Measure("TFLOP/s", TERA, "its gradient of the weights"),
+    "to_device": Measure("GB/s", GIGA, "copies from the host to the device"),
+    "from_device": Measure("GB/s", GIGA, "copies from the device to the host"),
     "jpeg": Measure("images/s", 1.0, "decoding of JPEG images of 500 x 375 on all CPUs of the share"),
     "record": Measure("records/s", 1.0, "records that are appended to the run directory, each durable before the next"),
     "run_write": Measure("GB/s", GIGA, "writing of files to the run directory, durably"),

@@ -6,6 +6,7 @@ of the input ends the program.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +23,20 @@ WHOLE_NODE = "node"
 
 CPUS = "cpu"
 """Device of all CPUs of a node's share."""
+
+_KIND_OF_CPUS = re.compile(r"(.*), (\d{1,6}) CPUs", re.DOTALL)
+
+
+def kind_of_cpus(model: str, number: int) -> str:
+    """The kind of this many CPUs of a model: a share of as many is its equal."""
+    return f"{model}, {number} CPUs"
+
+
+def model_and_number(kind: str) -> tuple[str, int]:
+    """The model and the number of a kind of CPUs; of another kind itself, and 0."""
+    found = _KIND_OF_CPUS.fullmatch(kind)
+    return (found[1], int(found[2])) if found is not None else (kind, 0)
+
 
 STORAGE = "storage"
 """Device, and kind, of the measures of a node's file systems."""

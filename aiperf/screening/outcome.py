@@ -17,7 +17,7 @@ from aiperf.screening.causes import causes
 from aiperf.screening.fabric import Meeting
 from aiperf.screening.judgement import FEWEST, Finding, Measured, judge
 from aiperf.screening.measures import MEASURES
-from aiperf.screening.messages import CPUS, NETWORK, STORAGE, WHOLE_NODE, Row, Sheet
+from aiperf.screening.messages import CPUS, NETWORK, STORAGE, WHOLE_NODE, Row, Sheet, model_and_number
 from aiperf.untrusted.reading import MIB, Limits, read_outside
 from aiperf.untrusted.structs import decoded
 
@@ -181,12 +181,13 @@ def _passes(nodes: Iterable[ScreenedNode]) -> int:
 
 
 def _missing(nodes: Sequence[ScreenedNode]) -> list[Bad]:
-    """Nodes with fewer devices of a kind than nearly all nodes of the same CPUs have."""
+    """Nodes with fewer devices of a kind, or CPUs, than nearly all with the same model of CPUs."""
     alike: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
     for node in nodes:
         for sheet in node.sheets[-1:]:
             kinds = {row.device: row.kind for row in sheet.rows if row.device not in (WHOLE_NODE, NETWORK, STORAGE)}
-            alike[kinds.pop(CPUS, "")][node.name] = Counter(kinds.values())
+            model, number = model_and_number(kinds.pop(CPUS, ""))
+            alike[model][node.name] = Counter(kinds.values()) + Counter({f"{model} (CPUs)": number})
     found = []
     for counts in alike.values():
         for kind in dict.fromkeys(kind for each in counts.values() for kind in each):

@@ -1,6 +1,7 @@
 """The costs of a run of thousands of replicas, next to their goals.
 
-python -m benchmarks.scale [--only agent,search,primary,status,report,slow] [--format json]
+python -m benchmarks.scale [--only agent,search,primary,status,report,screening,slow]
+                           [--format json]
 
 Each part is a module of this package with `measure(scratch)`, which returns its figures by name.
 Parts that write much do so below a temporary folder (TMPDIR).
@@ -22,6 +23,7 @@ GOALS: dict[str, dict[str, str]] = {
     "primary": {"primary_core_share_4096": "< 0.2", "dispatch_p99_ms_4096": "< 100", "primary_start_cpu_s_4096": "< 5"},
     "status": {"status_s": "< 1", "status_cpu_s": "< 1"},
     "report": {"report_s": "< 15", "report_peak_mb": "< 1000", "ended_status_s": "< 1", "ended_status_cpu_s": "< 1"},
+    "screening": {"screen_cpu_s_512": "<= 20", "screen_page_cpu_s_512": "", "screen_page_opens_s_512": "<= 2"},
     "slow": {"slow_found_share": ">= 0.95", "slow_accused_most": "<= 1", "slow_accused_even": "0"},
 }  # fmt: skip
 """The figures of each part, and their goals."""

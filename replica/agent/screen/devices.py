@@ -17,7 +17,7 @@ from aiperf.machine.node import shared_cpus
 from aiperf.machine.vendors import Accelerator, vendor_of_node
 from aiperf.processes import describe_exit, end_group, python_module, spawn
 from aiperf.run_directory.measured import SUITE_PRECISIONS
-from aiperf.screening.messages import CPUS, STORAGE, WORKING, Row, ScreenRequest, read_row, write_request
+from aiperf.screening.messages import CPUS, STORAGE, WORKING, Row, ScreenRequest, kind_of_cpus, read_row, write_request
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def devices_of(accelerators: tuple[Accelerator, ...], share: int) -> tuple[Devic
     ]  # fmt: skip
     short = "bfloat16" if host.cpu_flags() & BFLOAT16_CPU_FLAGS else None
     threads = dict.fromkeys(THREADS, str(cpus))
-    return (*found, Device(CPUS, f"{host.cpu_model()}, {cpus} CPUs", short, {**_hidden(), **threads}, cpus))
+    return (*found, Device(CPUS, kind_of_cpus(host.cpu_model(), cpus), short, {**_hidden(), **threads}, cpus))
 
 
 def _hidden() -> dict[str, str]:

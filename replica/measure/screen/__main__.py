@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
 
 from aiperf.clock import SystemClock
 from aiperf.frameworks.training_imports import import_lean
@@ -16,6 +17,7 @@ from aiperf.processes import MessageOutput
 from aiperf.screening.messages import CPUS, READY, Row
 from aiperf.signals import die_with_parent
 from replica.measure.micro.stacks import STACKS
+from replica.measure.screen.copies import copy_rates
 from replica.measure.screen.decoding import decoding_rate
 from replica.measure.screen.operators import Subject, operator_rows
 
@@ -43,9 +45,22 @@ def main() -> int:
         return 1
     for row in operator_rows(subject):
         output.send(row)
+    if subject.device != CPUS and arguments.stack == "torch":
+        for row in copy_rows(subject):
+            output.send(row)
     if subject.device == CPUS:
         output.send(subject.row("jpeg", *decoding_rate(arguments.cpus, clock.monotonic_s)))
     return 0
+
+
+def copy_rows(subject: Subject) -> Iterator[Row]:
+    """The copies between host and device; a failure is their problem."""
+    torch = import_lean("torch")
+    try:
+        for measure, rate, spread in copy_rates(torch, subject.stack.device(), subject.quick, subject.seconds):
+            yield subject.row(measure, rate, spread)
+    except RuntimeError as error:
+        yield Row(device=subject.device, kind=subject.kind, measure="to_device", problem=str(error)[:1000])
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ import pytest
 from aiperf.cli.console import PlainConsole
 from aiperf.errors import UsageError
 from aiperf.screening.baseline import read_baseline, write_baseline
-from aiperf.screening.messages import Row
-from aiperf.screening.outcome import read_outcome, remarks_of, write_outcome
+from aiperf.screening.messages import Row, Sheet, kind_of_cpus
+from aiperf.screening.outcome import bad_values, read_outcome, remarks_of, write_outcome
 from aiperf.screening.schema import schema
 from aiperf.wire.lines import encode
 from primary.screening.text import lines_to_paste, print_outcome
@@ -97,6 +97,25 @@ def test_a_node_with_a_device_less_than_the_others_is_named(tmp_path: Path) -> N
     assert outcome.reasons("n002") == [f"node: 7 x {KIND}, the median of 4 nodes is 8"]
     mixed = screened(tmp_path, 4, devices={2: 4, 3: 4})
     assert mixed.bad == (), "a cluster of nodes of two sizes"
+
+
+@pytest.mark.parametrize(("last", "expected"), [(2, ["n003"]), (16, [])])
+def test_a_node_that_may_use_fewer_cpus_than_the_others_is_named(
+    tmp_path: Path, last: int, expected: list[str]
+) -> None:
+    """A quota of its control group makes it a kind of its own, to which nothing is compared."""
+    outcome = screened(tmp_path, 4)
+    nodes = [
+        msgspec.structs.replace(node, sheets=(Sheet(rows=(row_of_cpus(16 if node.replica < 3 else last),)),))
+        for node in outcome.nodes
+    ]
+    found = bad_values(nodes, 0.05, {})
+    assert [item.node for item in found] == expected
+    assert [item.text for item in found] == ["2 x EPYC, 64 cores (CPUs), the median of 4 nodes is 16"] * len(expected)
+
+
+def row_of_cpus(number: int) -> Row:
+    return Row(device="cpu", kind=kind_of_cpus("EPYC, 64 cores", number), measure="triad", value=1e10)
 
 
 def test_devices_that_no_node_has_are_refused(tmp_path: Path) -> None:
