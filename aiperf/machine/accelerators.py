@@ -14,6 +14,8 @@ from aiperf.wire.messages import UNFIT
 
 BFLOAT16_CPU_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
 
+DRIVER_PARAMETERS = "proc/driver/nvidia/params"
+
 SLOWEST_FIRST: tuple[Precision, ...] = ("float32", "mixed_float16", "mixed_bfloat16")
 
 
@@ -31,6 +33,18 @@ def node_accelerators(root: Path = Path("/")) -> int:
 def lost_accelerators() -> tuple[str, ...]:
     """Accelerators that a driver lists and that do not answer, each with its error."""
     return next((lost for name in VENDORS if (lost := VENDORS.load(name).lost())), ())
+
+
+def restricted_counters(root: Path | None = None) -> bool | None:
+    """True if this process may not read the hardware counters of GPUs, which profilers need.
+
+    By the parameters of NVIDIA's driver; None without that driver.
+    """
+    try:
+        parameters = ((root or this_host().root) / DRIVER_PARAMETERS).read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    return "RmProfilingAdminOnly: 1" in parameters and os.geteuid() != 0
 
 
 class AcceleratorSamples:

@@ -24,6 +24,7 @@ from aiperf.errors import AiperfError, EnvironmentNotReadyError, TrialFailedErro
 from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
 from aiperf.frameworks.installed import why_not_installed
 from aiperf.host import free_disk, this_host
+from aiperf.machine.accelerators import restricted_counters
 from aiperf.machine.node import describe_node
 from aiperf.network.operations import count
 from aiperf.processes import SAFE_PATH, python_module
@@ -142,6 +143,11 @@ def _notes(share: NodeShare) -> Iterator[str]:
     if slices := [each for each in share.accelerators if each.known_as.startswith("MIG-")]:
         each = slices[0].memory_bytes / GIB
         yield f"{len(slices)} accelerator(s) of a replica are slices (MIG), the first one of {each:.0f} GiB"
+    if share.accelerators and restricted_counters():
+        yield (
+            "the counters of its GPUs are for administrators; Nsight Compute (ncu), which counts operations by them, "
+            "needs the driver's option NVreg_RestrictProfilingToAdminUsers=0"
+        )
     if why := _homeless():
         yield f"{why}: libraries keep nothing from one start to the next"
 

@@ -47,7 +47,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from aiperf.machine.accelerators import find_accelerators
+from aiperf.machine.accelerators import find_accelerators, restricted_counters
 
 # Hardware counters: of the CPU by `perf stat`, of GPUs as far as the driver allows.
 #
@@ -74,7 +74,6 @@ PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 MOST_PARANOID = 2
 """Largest setting at which users may count their own processes (kernel.org, perf-security)."""
 
-DRIVER = Path("/proc/driver/nvidia/params")
 
 READY_S = 0.2
 """Seconds in which `perf` attaches itself; counts of the steps before are lost."""
@@ -168,15 +167,14 @@ def _reason(said: str) -> str:
     return said.strip("<>") or "no value"
 
 
-def gpu_reason(driver: Path = DRIVER) -> str:
+def gpu_reason() -> str:
     """The reason why the counters of the GPUs cannot be read."""
     if not find_accelerators():
         return "no GPU"
-    try:
-        parameters = driver.read_text(encoding="ascii")
-    except OSError:
+    restricted = restricted_counters()
+    if restricted is None:
         return "not an NVIDIA GPU: only its utilisation, memory, power and clocks are known"
-    if "RmProfilingAdminOnly: 1" in parameters and os.geteuid() != 0:
+    if restricted:
         return "not permitted: the driver keeps counters for administrators (NVreg_RestrictProfilingToAdminUsers=1)"
     return "not counted: Nsight Compute (ncu) counts a kernel's operations and bytes; kernels' times are by CUPTI"
 

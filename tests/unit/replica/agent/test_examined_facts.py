@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +53,20 @@ def test_limits_of_a_container_are_noted(
 def test_slices_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeDriver(gpus=1, slices=(10, 10)).install(monkeypatch.setattr)
     assert facts(tmp_path)["notes"] == ("2 accelerator(s) of a replica are slices (MIG), the first one of 10 GiB",)
+
+
+@pytest.mark.parametrize(("kept", "user", "noted"), [("1", 1000, True), ("0", 1000, False), ("1", 0, False)])
+def test_what_counters_of_gpus_need_is_noted(
+    kept: str, user: int, noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeDriver(gpus=1).install(monkeypatch.setattr)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    parameters = tmp_path / "root" / "proc" / "driver" / "nvidia" / "params"
+    parameters.parent.mkdir(parents=True)
+    parameters.write_text(f"RmLogonRC: 1\nRmProfilingAdminOnly: {kept}\n")
+    notes = facts(tmp_path)["notes"]
+    assert [note for note in notes if "NVreg_RestrictProfilingToAdminUsers=0" in note] == [*notes]
+    assert len(notes) == noted
 
 
 def test_a_user_without_a_usable_home_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

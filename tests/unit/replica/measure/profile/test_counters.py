@@ -59,9 +59,11 @@ def test_gpus_that_are_not_there_have_no_counters(monkeypatch: pytest.MonkeyPatc
     assert gpu_reason() == "no GPU"
     monkeypatch.setattr("replica.measure.profile.step.find_accelerators", lambda: ("one",))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    parameters = tmp_path / "params"
-    assert gpu_reason(parameters).startswith("not an NVIDIA GPU")
+    monkeypatch.setattr("aiperf.host.ROOT", tmp_path)
+    parameters = tmp_path / "proc" / "driver" / "nvidia" / "params"
+    parameters.parent.mkdir(parents=True)
+    assert gpu_reason().startswith("not an NVIDIA GPU")
     parameters.write_text("RmProfilingAdminOnly: 1\n")
-    assert gpu_reason(parameters).startswith("not permitted: the driver keeps counters for administrators")
+    assert gpu_reason().startswith("not permitted: the driver keeps counters for administrators")
     parameters.write_text("RmProfilingAdminOnly: 0\n")
-    assert "Nsight Compute" in gpu_reason(parameters)
+    assert "Nsight Compute" in gpu_reason()
