@@ -19,6 +19,7 @@ import psutil
 from aiperf.clock import Clock, format_utc
 from aiperf.files import append_once
 from aiperf.host import this_host
+from aiperf.machine import health
 from aiperf.machine.accelerators import AcceleratorSamples
 from aiperf.machine.vendors import Fields
 from aiperf.run_directory.checksums import sealed
@@ -87,7 +88,8 @@ def _number(file: Path) -> int:
 
 def default_sources(clock: Clock) -> tuple[Callable[[], Fields], ...]:
     """All sources of a sample; each may fail on a given node."""
-    return AcceleratorSamples(), sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock)
+    load = AcceleratorSamples(), sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock)
+    return *load, *health.sources()
 
 
 class Telemetry:

@@ -17,7 +17,7 @@ from aiperf.records.columns import TIME, TRIAL
 from aiperf.untrusted.text import for_cell
 from analysis.reading.run_data import RunData
 from analysis.reading.work import every_epoch
-from analysis.report.estimates import EffectPart, GoodputPart, LostPart
+from analysis.report.estimates import EffectPart, GoodputPart, LostPart, SignPart
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
 from analysis.report.model import (
     FailurePart,
@@ -55,6 +55,7 @@ def tables_of(report: Report) -> dict[str, pd.DataFrame]:
         "rules": _table(RulePart, report.rules),
         "usage": _table(UsagePart, report.usage),
         **_goodput(report.goodput),
+        **({"health": _table(SignPart, report.health.signs)} if report.health is not None else {}),
         **({"effects": _table(EffectPart, report.comparison.effects)} if report.comparison is not None else {}),
         **_roofline(report.roofline),
         **_hybrid(report.hybrid),

@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 from aiperf.clock import parse_utc
 from aiperf.run_directory.checksums import is_broken, is_sealed
 from aiperf.untrusted.reading import shortened
+from analysis.reading.health import CardHealth, Health, HealthFields, health_of
 
 Series = NDArray[np.float64]
 
 Counters = dict[str, Series]
 """Joules by the energy counter of each card, one value a sample; NaN if it did not report."""
 
-FileSamples = tuple[str, list[tuple[int, str]], str, Series, int, Counters]
+FileSamples = tuple[str, list[tuple[int, str]], str, Series, int, Counters, Health]
 """Name of the file, the writers by the first sample of each, host, samples at the times of their
-writers' clocks, the number of lines that could not be read, and the counters of the samples.
+writers' clocks, the number of lines that could not be read, the counters of the samples, and signs
+of health.
 """
 
 COLUMNS = (
@@ -56,7 +58,7 @@ MOST_UNREADABLE = 1000
 MJ_PER_J = 1000
 
 
-class _Accelerator(msgspec.Struct, gc=False):
+class _Accelerator(CardHealth, gc=False):
     """Kept values of an accelerator; NaN: it does not report them."""
 
     use: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_GPU_UTIL")
@@ -65,11 +67,9 @@ class _Accelerator(msgspec.Struct, gc=False):
     power: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_POWER_USAGE")
     energy: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION")
     clock: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_SM_CLOCK")
-    uuid: Any = None
-    index: Any = None
 
 
-class _Line(msgspec.Struct, gc=False):
+class _Line(HealthFields, gc=False):
     """A sample, or the head of a sampler, which has a version and no time."""
 
     time: str = ""
@@ -109,7 +109,8 @@ def read_samples(file: Path) -> FileSamples:
     before = np.append(0, np.cumsum(fits)).tolist()
     writers = [(before[begin], writer) for begin, writer in heads]
     counters = {card: values[fits] for card, values in _counters(samples).items()}
-    return file.name, writers, host, table[fits], bad + int((~fits).sum()), counters
+    health = health_of(np.array(times, np.float64), samples, [sample.accelerators or () for sample in samples])
+    return file.name, writers, host, table[fits], bad + int((~fits).sum()), counters, health
 
 
 def _counters(samples: Sequence[_Line]) -> Counters:

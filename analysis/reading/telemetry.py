@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.run_directory.paths import RunPaths
+from analysis.reading.health import Health, Sign
 from analysis.reading.samples import COLUMNS, Counters, FileSamples, Series, read_samples
 from analysis.reading.workers import Workers
 
@@ -59,6 +60,10 @@ class NodeSeries:
     """The processes that sampled it, by the names of their histories."""
     cards: tuple[CardEnergy, ...] = ()
     """Accelerators with an energy counter that has two values."""
+    signs: tuple[Sign, ...] = ()
+    """Signs of its health, in the order of time for each kind and device."""
+    recorded: frozenset[str] = frozenset()
+    """Kinds of signs of which its samples have values."""
 
     def column(self, name: str) -> Series:
         """One column."""
@@ -174,9 +179,10 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
     Lines that cannot be read are counted and left out.
     """
     by_host: dict[str, list[tuple[Series, Counters]]] = {}
+    healths: dict[str, list[tuple[float, float, Health]]] = {}
     writers: dict[str, set[str]] = {}
     unreadable: dict[str, int] = {}
-    for name, own_writers, host, samples, bad, counters in (future.result() for future in read):
+    for name, own_writers, host, samples, bad, counters, health in (future.result() for future in read):
         if bad:
             unreadable[name] = bad
         if len(samples):
@@ -184,10 +190,36 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
             writers.setdefault(host, set()).add(own_writers[-1][1] if own_writers else "")
             for (begin, writer), (end, _) in pairwise([*own_writers, (len(samples), "")]):
                 samples[begin:end, 0] -= offsets_ms.get(writer, 0)
+            offset_ms = offsets_ms.get(own_writers[-1][1], 0) if own_writers else 0
+            moved = Health(tuple(sign.moved(offset_ms) for sign in health.signs), health.recorded)
+            healths.setdefault(host, []).append((float(samples[:, 0].min()), float(samples[:, 0].max()), moved))
     nodes = []
     for host, parts in sorted(by_host.items()):
         samples = np.concatenate([part for part, _ in parts])
         # A node may have files of several processes: only their times put the samples in order.
         order = np.argsort(samples[:, 0], kind="stable")
-        nodes.append(NodeSeries(host, samples[order], frozenset(writers[host]), _cards(parts, samples[:, 0], order)))
+        cards = _cards(parts, samples[:, 0], order)
+        recorded = frozenset().union(*(health.recorded for _, _, health in healths[host]))
+        nodes.append(NodeSeries(host, samples[order], frozenset(writers[host]), cards, _signs(healths[host]), recorded))
     return Telemetry(tuple(nodes), unreadable)
+
+
+def _signs(files: Sequence[tuple[float, float, Health]]) -> tuple[Sign, ...]:
+    """The signs of a node in all of its files, of which each has the first and the last time.
+
+    Several processes may sample a node at a time, and see the same counters: of a time that more
+    than one of them covers, the file that began first has the signs.
+    """
+    found: dict[tuple[str, str], list[Sign]] = {}
+    covered = -np.inf
+    for _, last_ms, health in sorted(files, key=lambda file: file[:2]):
+        for sign in health.signs:
+            new = sign.times_ms > covered
+            if new.any():
+                kept = Sign(sign.kind, sign.device, sign.times_ms[new], sign.values[new])
+                found.setdefault((sign.kind, sign.device), []).append(kept)
+        covered = max(covered, last_ms)
+    return tuple(
+        Sign(*which, np.concatenate([sign.times_ms for sign in own]), np.concatenate([sign.values for sign in own]))
+        for which, own in found.items()
+    )

@@ -26,11 +26,12 @@ from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import MANY_TRIALS, do_both
 from analysis.report.cluster.goodput import Windows, goodput_part, windows_of
+from analysis.report.cluster.health import health_notices, health_part
 from analysis.report.cluster.slow import Comparison, compare, comparison_part
 from analysis.report.convergence import convergence_notices
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy import energy, usage
-from analysis.report.estimates import PhysicsPart
+from analysis.report.estimates import HealthPart, PhysicsPart
 from analysis.report.hybrid.build import hybrid_part
 from analysis.report.intervals import Spans
 from analysis.report.model import (
@@ -122,8 +123,9 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
         hybrid=hybrid_part(data),
         comparison=comparison_part(examined.comparison, replicas),
         goodput=goodput_part(data, told.phases, examined.windows, replicas),
+        health=examined.health,
         **verdict,
-        **_surroundings(data, trials),
+        **_surroundings(data, trials, examined.health),
         **(examined.rates if scored else {}),
         **(_science(data, trials, roofline) if data.is_science
            else _automl(data, trials, score, error, told.phases)),
@@ -155,6 +157,7 @@ class _Examined(NamedTuple):
     rates: dict[str, float | None]
     comparison: Comparison
     windows: Windows
+    health: HealthPart
 
 
 def _examined(data: RunData) -> _Examined:
@@ -162,8 +165,9 @@ def _examined(data: RunData) -> _Examined:
     evidence = Evidence(data)
     rates = {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(evidence.work.every)}
     return _Examined(
-        physics_part(evidence, findings_of(evidence)), rates, compare(evidence), windows_of(data, evidence.work)
-    )
+        physics_part(evidence, findings_of(evidence)), rates, compare(evidence), windows_of(data, evidence.work),
+        health_part(evidence),
+    )  # fmt: skip
 
 
 def _automl(
@@ -228,7 +232,7 @@ def _verdict(
     }
 
 
-def _surroundings(data: RunData, trials: tuple[TrialPart, ...]) -> dict[str, Any]:
+def _surroundings(data: RunData, trials: tuple[TrialPart, ...], health: HealthPart) -> dict[str, Any]:
     """Name, times, nodes, configuration and versions of the run, and the damage of its files."""
     return {
         "name": data.manifest.config.run.name,
@@ -246,7 +250,7 @@ def _surroundings(data: RunData, trials: tuple[TrialPart, ...]) -> dict[str, Any
         ),
         "versions": _versions(data),
         "damages": data.damage_texts,
-        "notices": (*data.notices, *convergence_notices(data, trials), *screening_notices(data)),
+        "notices": (*data.notices, *convergence_notices(data, trials), *screening_notices(data), *health_notices(health)),
         "unfinished_lines": data.unfinished_lines,
     }
 

@@ -182,6 +182,42 @@ class NodeHoursPart(Part):
     """The others, the largest first; shares are of the node's hours."""
 
 
+class SignPart(Part):
+    """A sign that a node or one of its accelerators was not well during the run."""
+
+    node: str
+    """Name of the node."""
+    device: str | None
+    """UUID of the accelerator, else its number; null: the node itself."""
+    kind: str
+    """Kind of the sign (`aiperf.machine.health.kinds`), such as slowed or ecc_uncorrected."""
+    samples: int
+    """Samples that have it: those in which a counter had grown, or in which the state was so."""
+    working: int
+    """Those of them that lie in work of the node."""
+    amount: float | None
+    """Growth of a counter within the run, or the least number of lanes; null for other states."""
+    first_t_s: float
+    """Seconds after the start of the run at which it was first seen."""
+    grave: bool
+    """True if no healthy node has it, or if it slowed work down; it is a notice, too."""
+    text: str
+    """The sign in words."""
+
+
+class HealthPart(Part):
+    """Health of the nodes, as far as their samples have it."""
+
+    nodes: int
+    """Nodes with samples."""
+    recorded: dict[str, int]
+    """Number of nodes whose samples have values, by kind of sign."""
+    not_recorded: tuple[str, ...]
+    """Kinds of which no sample has a value."""
+    signs: tuple[SignPart, ...]
+    """Signs within the run, the grave ones first."""
+
+
 class GoodputPart(Part):
     """Productive and lost hours: together they are the wall time of the run times its devices."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiperf.rules.table import RULES_VERSION, Status
 from aiperf.run_directory.state import State
-from analysis.report.estimates import ComparisonPart, GoodputPart, Part, PhysicsPart, StatisticsPart
+from analysis.report.estimates import ComparisonPart, GoodputPart, HealthPart, Part, PhysicsPart, StatisticsPart
 from analysis.report.hybrid.parts import HybridPart
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.workloads import WorkloadPart
@@ -346,6 +346,8 @@ class Report(Part):
     """Replicas next to each other, and those that are slow; null in reports of earlier versions."""
     goodput: GoodputPart | None = None
     """Productive and lost hours; null in reports of earlier versions."""
+    health: HealthPart | None = None
+    """Health of the nodes by their samples; null in reports of earlier versions."""
     usage: tuple[UsagePart, ...]
     """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]

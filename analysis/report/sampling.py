@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.reading.samples import Series
 from analysis.reading.telemetry import NodeSeries
@@ -63,10 +64,15 @@ def _while_working(node: NodeSeries, column: str, working: WorkIntervals) -> tup
     """Times and values of the samples of the working time that have one."""
     begins, ends = working
     times, values = node.column("time_ms"), node.column(column)
+    there = inside(times, (begins, ends)) & ~np.isnan(values)
+    return times[there], values[there]
+
+
+def inside(times: Series, working: WorkIntervals) -> NDArray[np.bool_]:
+    """Marks of the times that lie in the working time."""
+    begins, ends = working
     place = np.searchsorted(begins, times, side="right") - 1
-    inside = (place >= 0) & ~np.isnan(values)
-    inside &= times <= (ends[np.maximum(place, 0)] if ends.size else -np.inf)
-    return times[inside], values[inside]
+    return np.asarray((place >= 0) & (times <= (ends[np.maximum(place, 0)] if ends.size else -np.inf)), np.bool_)
 
 
 def most_accelerators(node: NodeSeries) -> int:

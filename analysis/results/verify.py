@@ -15,7 +15,9 @@ from aiperf.run_directory.manifest import read_manifest, version_note
 from aiperf.run_directory.paths import RunPaths, belongs
 from aiperf.untrusted.folders import family_of, files_below
 from aiperf.untrusted.reading import json_object, read_outside, reason_of, shortened
-from analysis.reading.run_data import read_run
+from analysis.reading.run_data import RunData, read_run
+from analysis.report.cluster.health import health_notices, health_part
+from analysis.report.physics import Evidence
 
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
 
@@ -25,7 +27,16 @@ def verify(paths: RunPaths, others: Collection[str] = ()) -> list[str]:
 
     `others`: names of files that may be there in addition to the run's.
     """
+    return _problems(paths, read_run(paths), others)
+
+
+def examine(paths: RunPaths, others: Collection[str] = ()) -> tuple[list[str], list[str]]:
+    """The problems of a run as `verify`, and its notes with those about the health of its nodes."""
     data = read_run(paths)
+    return _problems(paths, data, others), [*notes_of(paths), *health_notices(health_part(Evidence(data)))]
+
+
+def _problems(paths: RunPaths, data: RunData, others: Collection[str]) -> list[str]:
     return [
         *map(str, data.damages),
         *(f"{name}: ends in an unfinished line" for name in data.unfinished_lines),

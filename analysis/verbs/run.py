@@ -26,7 +26,7 @@ from analysis.results.archive import OWN_FILES, is_archive
 from analysis.results.glance import keep_status
 from analysis.results.source import opened_run, read_result_data
 from analysis.results.status import run_status
-from analysis.results.verify import notes_of, verify
+from analysis.results.verify import examine
 
 PATIENCE_S = 10.0
 """Longest wait for each file of a report; the result is printed without them."""
@@ -127,7 +127,7 @@ def _configure_verify(parser: argparse.ArgumentParser) -> None:
 def _verify(arguments: argparse.Namespace) -> int:
     with opened_run(arguments.run) as folder:
         paths = open_run(folder)
-        problems, notes = verify(paths, OWN_FILES if folder != arguments.run else ()), notes_of(paths)
+        problems, notes = examine(paths, OWN_FILES if folder != arguments.run else ())
     if arguments.format == "json":
         say_json(json.dumps({"run": str(arguments.run), "problems": problems, "notes": notes}, indent=2))
     else:

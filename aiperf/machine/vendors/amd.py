@@ -150,6 +150,10 @@ def _energy(smi: Any, gpu: Any) -> float:
     return float(counter["energy_accumulator"] * counter["counter_resolution"] / 1000)
 
 
+def _pcie(smi: Any, gpu: Any) -> Any:
+    return smi.amdsmi_get_pcie_info(gpu)
+
+
 def _temperature(smi: Any, gpu: Any) -> Any:
     return smi.amdsmi_get_temp_metric(gpu, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
 
@@ -172,5 +176,10 @@ FIELDS: Mapping[str, Callable[[Any, Any], Any]] = {
     "DCGM_FI_DEV_GPU_TEMP": _temperature,
     "DCGM_FI_DEV_SM_CLOCK": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["clk"],
     "DCGM_FI_DEV_MEM_CLOCK": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["clk"],
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": lambda smi, gpu: smi.amdsmi_get_gpu_total_ecc_count(gpu)["correctable_count"],
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": lambda smi, gpu: smi.amdsmi_get_gpu_total_ecc_count(gpu)["uncorrectable_count"],
+    "DCGM_FI_DEV_PCIE_LINK_WIDTH": lambda smi, gpu: _pcie(smi, gpu)["pcie_metric"]["pcie_width"],
+    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": lambda smi, gpu: _pcie(smi, gpu)["pcie_static"]["max_pcie_width"],
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": lambda smi, gpu: _pcie(smi, gpu)["pcie_metric"]["pcie_replay_count"],
 }
 """Telemetry in DCGM's units, which are also AMD SMI's except for the energy."""

@@ -39,6 +39,8 @@ SCALES: Mapping[str, tuple[str, float]] = {
     "mem_busy_percent": ("DCGM_FI_DEV_MEM_COPY_UTIL", 1),
     "mem_info_vram_used": ("DCGM_FI_DEV_FB_USED", 1 / MIB),
     "mem_info_vram_total": ("DCGM_FI_DEV_FB_TOTAL", 1 / MIB),
+    "current_link_width": ("DCGM_FI_DEV_PCIE_LINK_WIDTH", 1),
+    "max_link_width": ("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", 1),
 }
 SENSORS: Mapping[str, tuple[str, float]] = {
     "power1_input": ("DCGM_FI_DEV_POWER_USAGE", 1e-6),

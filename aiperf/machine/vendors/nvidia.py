@@ -197,6 +197,29 @@ def _sample(index: int, handle: Any) -> Fields:
     return fields_of(index, {name: partial(read, handle) for name, read in FIELDS.items()})
 
 
+def _asks(name: str) -> Callable[[Any], Any]:
+    """A question of NVML about a GPU, which older versions may not know."""
+
+    def ask(gpu: Any) -> Any:
+        return getattr(pynvml, f"nvmlDeviceGet{name}")(gpu)
+
+    return ask
+
+
+def _ecc_errors(gpu: Any, kind: int) -> Any:
+    """Errors since the driver was loaded."""
+    return pynvml.nvmlDeviceGetTotalEccErrors(gpu, kind, pynvml.NVML_VOLATILE_ECC)
+
+
+def _field(gpu: Any, field: int) -> int | None:
+    """A counter among the fields of NVML, as an unsigned long; None if this GPU has none."""
+    (found,) = pynvml.nvmlDeviceGetFieldValues(gpu, [field])
+    wide = {pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal", pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+            pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal"}  # fmt: skip
+    name = wide.get(found.valueType)
+    return getattr(found.value, name) if found.nvmlReturn == pynvml.NVML_SUCCESS and name is not None else None
+
+
 FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "uuid": lambda gpu: text(pynvml.nvmlDeviceGetUUID(gpu)),
     "DCGM_FI_DEV_GPU_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
@@ -208,5 +231,21 @@ FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "DCGM_FI_DEV_GPU_TEMP": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
     "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
-}
-"""Telemetry in DCGM's units: percent, percent, MiB, MiB, W, mJ since driver start, °C, MHz, MHz."""
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _asks("CurrentClocksEventReasons"),
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": lambda gpu: _ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": lambda gpu: _ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": lambda gpu: int(pynvml.nvmlDeviceGetRemappedRows(gpu)[3]),
+    "DCGM_FI_DEV_PCIE_LINK_WIDTH": _asks("CurrPcieLinkWidth"),
+    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": _asks("MaxPcieLinkWidth"),
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _asks("PcieReplayCounter"),
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL":
+        lambda gpu: _field(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL":
+        lambda gpu: _field(gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL":
+        lambda gpu: _field(gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
+}  # fmt: skip
+"""Telemetry in DCGM's units: percent, percent, MiB, MiB, W, mJ since driver start, °C, MHz, MHz;
+then reasons as bits, and counts of errors and lanes."""

@@ -9,7 +9,7 @@ from aiperf.config.duration import format_duration
 from aiperf.run_directory.state import IN_PROGRESS
 from analysis.output.page.machine import Machine
 from analysis.report.cluster.effects import FEWEST
-from analysis.report.estimates import ComparisonPart, EffectPart, GoodputPart, NodeHoursPart
+from analysis.report.estimates import ComparisonPart, EffectPart, GoodputPart, HealthPart, NodeHoursPart
 from analysis.report.model import AssumedPart, Report, TrialPart
 
 TRIAL_STATES = {
@@ -133,6 +133,19 @@ def slowness(part: EffectPart) -> str:
     where = f" on {part.node}" if part.node else ""
     share = f"{percent(-part.effect)} slower ({percent(-part.high)} to {percent(-part.low)})"
     return f"replica {part.replica}{where}: {share}, {MEASURES[part.measure]}; {part.phase}: {part.evidence}"
+
+
+def health(part: HealthPart) -> str:
+    """What the samples say about the health of the nodes, in a sentence."""
+    if not part.recorded:
+        return "Not known: no sample of a node says anything about its health."
+    who = f"{count(part.nodes, 'node')} {'was' if part.nodes == 1 else 'were'} sampled"
+    grave = len({sign.node for sign in part.signs if sign.grave})
+    if grave:
+        return f"No: {count(grave, 'node')} had signs that no healthy node has; {who}."
+    if part.signs:
+        return f"As far as it was recorded; some counters of errors grew; {who}."
+    return f"As far as it was recorded, without a sign of the contrary; {who}."
 
 
 CAUSES = PHASES | {

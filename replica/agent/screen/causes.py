@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
@@ -11,6 +10,7 @@ from statistics import median
 from aiperf.clock import Clock
 from aiperf.host import this_host
 from aiperf.machine.accelerators import AcceleratorSamples
+from aiperf.machine.health.processors import held_by_quota_s
 from aiperf.screening.causes import DCGM
 from replica.agent.screen.devices import Device
 
@@ -25,7 +25,7 @@ class Watch:
         self._clock, self._devices = clock, devices
         self._read = AcceleratorSamples()
         self._samples: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self._throttled, self._load = throttled_s(), this_host().load()
+        self._throttled, self._load = held_by_quota_s(), this_host().load()
         self._began_s = clock.monotonic_s()
 
     async def sample(self) -> None:
@@ -46,24 +46,5 @@ class Watch:
                 yield name, max(values) if name == "temperature" else median(values)
             return
         wall_s = max(1e-9, self._clock.monotonic_s() - self._began_s)
-        yield "held_by_quota", (throttled_s() - self._throttled) / wall_s
+        yield "held_by_quota", (held_by_quota_s() - self._throttled) / wall_s
         yield "load_before", self._load / device.cpus
-
-
-def throttled_s() -> float:
-    """Seconds that the threads of this process's control groups have been held up by quotas.
-
-    `throttled_usec` of version 2, `throttled_time` in ns of version 1 (Linux, cgroup-v2.rst and
-    sched-bwc.rst).
-    """
-    total = 0.0
-    for folder in this_host().control_groups("cpu"):
-        with contextlib.suppress(OSError, ValueError):
-            for line in (folder / "cpu.stat").read_text(encoding="ascii").splitlines():
-                name, _, number = line.partition(" ")
-                if name in SECONDS:
-                    total += SECONDS[name] * float(number)
-    return total
-
-
-SECONDS = {"throttled_usec": 1e-6, "throttled_time": 1e-9}

@@ -59,7 +59,7 @@ def test_each_sample_is_a_row(tmp_path: Path, seals: bool, accelerators: int) ->
         del samples[3]["accelerators"][2]["DCGM_FI_DEV_POWER_USAGE"]
         samples[4]["accelerators"][5] = {}
     file.write_bytes(_written([HEAD, *samples[:20], {**HEAD, "writer": "replica-0001-2"}, *samples[20:]], seals))
-    name, writers, host, table, bad, _ = read_samples(file)
+    name, writers, host, table, bad, _, _ = read_samples(file)
     assert (name, host, bad) == (file.name, "node-1", 0)
     assert writers == [(0, "replica-0001-1"), (20, "replica-0001-2")]
     assert table.shape == (30, len(COLUMNS))
@@ -82,7 +82,7 @@ def test_a_line_that_says_what_cannot_be_is_left_out(tmp_path: Path, before: byt
     lines[5] = lines[5].replace(before, CHANGES[before], 1)
     del samples[5]
     file.write_bytes(b"".join([_written([HEAD]), *lines[:6], _written([{**HEAD, "writer": "b-2"}]), *lines[6:]]))
-    _, writers, _, table, bad, _ = read_samples(file)
+    _, writers, _, table, bad, _, _ = read_samples(file)
     assert bad == 1
     assert writers == [(0, "replica-0001-1"), (5, "b-2")]
     assert np.allclose(table, [_row(sample) for sample in samples], rtol=1e-12, equal_nan=True)
@@ -94,6 +94,6 @@ def test_any_changed_byte_of_a_sealed_file_costs_its_line(tmp_path: Path) -> Non
     for _ in range(100):
         place = rng.randrange(len(data))
         file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        _, _, _, table, bad, _ = read_samples(file)
+        _, _, _, table, bad, _, _ = read_samples(file)
         assert bad >= 1
         assert len(table) >= 10

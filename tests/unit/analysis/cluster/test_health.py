@@ -1,0 +1,112 @@
+"""Health of nodes in the report: signs, the work that they fall into, and what was not recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from aiperf.clock import format_utc
+from analysis.output.page.vocabulary import health
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.report.estimates import HealthPart
+from analysis.results.verify import examine
+from tests.support.hand_made import T0_MS, HandMadeRun
+
+HOST = "n1"
+
+
+def run_of(root: Path) -> HandMadeRun:
+    """A run that works from 10 s to 40 s."""
+    run = HandMadeRun(root).at(0).release(100).at(10).start_trial(1).at(40).epoch(1, 1)
+    run.paths.system.write_text(json.dumps({"0": {"host": HOST, "accelerators": 2, "accelerator": "NVIDIA H200"}}))
+    return run.end(100)
+
+
+def write(run: HandMadeRun, samples: dict[float, dict[str, Any]], writer: str = "replica-0000-1") -> None:
+    file = run.paths.telemetry_file(f"{writer}-{HOST}")
+    file.parent.mkdir(exist_ok=True)
+    lines = [{"version": 1, "host": HOST, "interval_s": 10, "writer": writer}]
+    lines += [{"time": format_utc(T0_MS + round(1000 * t_s)), **fields} for t_s, fields in samples.items()]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def card(**values: float) -> dict[str, Any]:
+    return {"accelerators": [{"uuid": "GPU-1", **{f"DCGM_FI_DEV_{name}": value for name, value in values.items()}}]}
+
+
+def part_of(run: HandMadeRun) -> HealthPart:
+    part = build_report(read_run(run.paths)).health
+    assert part is not None
+    return part
+
+
+def test_a_device_that_was_slowed_down_in_counted_work_is_a_notice(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    write(run, {t: card(CLOCKS_EVENT_REASONS=0x40 if t in (20, 30, 70) else 0x5) for t in range(0, 101, 10)})
+    (sign,) = part_of(run).signs
+    assert (sign.node, sign.device, sign.kind, sign.samples, sign.working) == (HOST, "GPU-1", "slowed", 3, 2)
+    assert (sign.grave, sign.first_t_s) == (True, 20.0)
+    words = "accelerator GPU-1: slowed down by hardware thermal slowdown in 3 samples, 2 of them of counted work"
+    assert sign.text.startswith(words)
+    assert any(words in notice for notice in build_report(read_run(run.paths)).notices)
+    problems, notes = examine(run.paths)
+    assert any(words in note for note in notes)
+    assert not any("GPU-1" in problem for problem in problems)
+
+
+def test_a_device_that_was_slowed_down_without_work_is_no_notice(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    write(run, {t: card(CLOCKS_EVENT_REASONS=0x40 if t > 50 else 0) for t in range(0, 101, 10)})
+    (sign,) = part_of(run).signs
+    assert (sign.samples, sign.working, sign.grave) == (5, 0, False)
+
+
+def test_counters_count_from_the_first_sample_across_a_reset_and_within_the_run(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    counts = {-20: 1, -10: 5, 0: 5, 10: 7, 20: 7, 30: 2, 40: 2, 110: 50}
+    write(run, {t: {**card(ECC_DBE_VOL_TOTAL=n), "nfs_timeouts": 100 + n} for t, n in counts.items()})
+    part = part_of(run)
+    assert {sign.kind: (sign.device, sign.amount, sign.grave) for sign in part.signs} == {
+        "ecc_uncorrected": ("GPU-1", 4.0, True),
+        "nfs_timeouts": (None, 104.0, False),
+    }
+    assert part.recorded == {"ecc_uncorrected": 1, "nfs_timeouts": 1}
+    assert health(part).startswith("No: 1 node had signs")
+
+
+def test_processes_that_sample_one_node_see_its_counters_once(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    errors = {t: min(t // 10, 4) + 2 * (t >= 80) for t in range(0, 101, 5)}
+    write(run, {t: {"infiniband_errors": errors[t]} for t in range(0, 61, 10)})
+    write(run, {t: {"infiniband_errors": errors[t]} for t in range(5, 96, 10)}, writer="replica-0000-2")
+    (sign,) = part_of(run).signs
+    assert (sign.amount, sign.samples) == (6.0, 5), "four of the first file, and two after its end in the other"
+
+
+def test_states_that_are_not_well(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    samples: dict[float, dict[str, Any]] = {
+        t: card(PCIE_LINK_WIDTH=8 if t == 20 else 16, PCIE_MAX_LINK_WIDTH=16, ROW_REMAP_FAILURE=int(t > 25))
+        for t in range(0, 101, 10)
+    }
+    samples[50] |= {"xids_heard": 1, "xids": [{"xid": 79, "uuid": "GPU-1"}, {"xid": 31, "uuid": "GPU-1"}]}
+    write(run, samples)
+    found = {sign.kind: sign for sign in part_of(run).signs}
+    assert found.keys() == {"pcie_width", "remap_failure", "xid"}
+    assert all(sign.grave for sign in found.values())
+    assert found["pcie_width"].amount == 8
+    assert "XID 31, 79" in found["xid"].text
+
+
+def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    part = part_of(run)
+    assert (part.nodes, part.recorded, part.signs) == (0, {}, ())
+    assert health(part) == "Not known: no sample of a node says anything about its health."
+    write(run, {t: {"nfs_timeouts": 3, **card(CLOCKS_EVENT_REASONS=0)} for t in (0, 50)})
+    part = part_of(run)
+    assert part.signs == ()
+    assert {"xid", "ecc_uncorrected", "infiniband_errors"} <= set(part.not_recorded)
+    assert health(part) == "As far as it was recorded, without a sign of the contrary; 1 node was sampled."
