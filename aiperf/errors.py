@@ -12,8 +12,8 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_ENVIRONMENT = 3
-EXIT_BAD_NODES = 4
-"""No error: `aiperf screen` has found a bad node."""
+EXIT_REJECTED = 4
+"""No error: `aiperf screen` has found a bad node, or `aiperf accept` a value beyond its limit."""
 
 
 class AiperfError(Exception):

@@ -20,6 +20,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "report": ("analysis.verbs.run:REPORT", "recompute score, tables and page of a run from its records"),
         "check": ("referee.check:CHECK", "check a result against every rule, and replay its search"),
         "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
+        "accept": ("analysis.verbs.acceptance:ACCEPT", "hold a result against a baseline, or against limits"),
         "trend": ("analysis.verbs.trend:TREND", "show results over time and versions, and mark what got worse"),
         "rank": ("referee.rank:RANK", "rank results"),
         "list": ("referee.listing.cli:LIST", "make the public list of signed results, a static site"),

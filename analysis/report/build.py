@@ -250,7 +250,12 @@ def _surroundings(data: RunData, trials: tuple[TrialPart, ...], health: HealthPa
         ),
         "versions": _versions(data),
         "damages": data.damage_texts,
-        "notices": (*data.notices, *convergence_notices(data, trials), *screening_notices(data), *health_notices(health)),
+        "notices": (
+            *data.notices,
+            *convergence_notices(data, trials),
+            *screening_notices(data),
+            *health_notices(health),
+        ),
         "unfinished_lines": data.unfinished_lines,
     }
 

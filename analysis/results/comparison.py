@@ -74,7 +74,7 @@ class ReportComparison:
 def compare(first: RunResult, second: RunResult) -> ReportComparison:
     """Put two results next to each other. An invalid one has no score."""
     one, other = first.scored, second.scored
-    return ReportComparison(first, second, tuple(differing_settings(one, other)), tuple(_measures(one, other)))
+    return ReportComparison(first, second, tuple(differing_settings(one, other)), measures_of(one, other))
 
 
 def differing_settings(first: Report, second: Report) -> Iterator[Difference]:
@@ -91,6 +91,11 @@ def differing_settings(first: Report, second: Report) -> Iterator[Difference]:
 
 def _flat(report: Report) -> dict[str, object]:
     return {f"{section}.{name}": value for section, own in report.configuration.items() for name, value in own.items()}
+
+
+def measures_of(first: Report, second: Report) -> tuple[Measure, ...]:
+    """All measures of two runs; a measure of one of them alone has no value for the other."""
+    return tuple(_measures(first, second))
 
 
 def _measures(first: Report, second: Report) -> Iterator[Measure]:

@@ -10,7 +10,7 @@ from aiperf.cli.console import open_console
 from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.run_options import add_run_options, read_run_options
 from aiperf.clock import SystemClock
-from aiperf.errors import EXIT_BAD_NODES, EXIT_DONE, EnvironmentNotReadyError, UsageError
+from aiperf.errors import EXIT_DONE, EXIT_REJECTED, EnvironmentNotReadyError, UsageError
 from aiperf.files import make_folder
 from aiperf.screening.baseline import read_baseline, write_baseline
 from aiperf.screening.judgement import LOWER_SHARE
@@ -73,7 +73,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.write_baseline is not None:
         write_output(arguments.write_baseline, write_baseline(outcome))
     _print(outcome, arguments.format)
-    return EXIT_BAD_NODES if outcome.bad_nodes else EXIT_DONE
+    return EXIT_REJECTED if outcome.bad_nodes else EXIT_DONE
 
 
 def _make(folder: Path) -> None:

@@ -16,6 +16,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "status": ("status", "PATH"),
     "check": ("check", "PATH"),
     "compare": ("compare", "PATH", "PATH"),
+    "accept": ("accept", "PATH", "--baseline", "PATH"),
+    "accept by limits": ("accept", "PATH", "--baseline", "PATH.toml"),
     "rank": ("rank", "PATH", "PATH"),
     "trend": ("trend", "PATH"),
     "verify": ("verify", "PATH"),

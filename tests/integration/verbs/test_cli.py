@@ -197,6 +197,7 @@ JSON: dict[str, Callable[[Path], list[object]]] = {
     "rank": lambda folder: [one_run(folder)],
     "trend": lambda folder: [one_run(folder)],
     "compare": lambda folder: [one_run(folder), folder / "run"],
+    "accept": lambda folder: [one_run(folder), "--baseline", folder / "run"],
     "scale": lambda folder: ["--from", one_run(folder)],
     "search": lambda folder: ["--steps", 2],
     "hpo": lambda folder: ["--steps", 3],
