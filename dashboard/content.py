@@ -11,11 +11,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from aiperf.clock import Clock
 from aiperf.run_directory.paths import RunPaths
 from analysis.output.page.links import Links
+from dashboard.metrics import metrics_text
 from dashboard.rendering import Worker
 from dashboard.runs import Runs
 from dashboard.watch import INTERVAL_S, Feed, View
 from dashboard.wording import sentence_of, state_of
 from dashboard.work import Answer, Task
+
+FRESH_S = 0.02
+"""Seconds for which a reader of metrics waits for the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Board:
         self._pages, self._statuses = Worker(), Worker()
         self._watched: dict[str, Watched] = {}
         self._listed: dict[str, View] = {}
+        self._scrape: asyncio.Task[bool] | None = None
+        """The reading of all runs that the last reader of metrics began."""
         self._scripts: Answer | None = None
         self._scripts_turn = asyncio.Lock()
         self._templates = Environment(
@@ -114,6 +120,21 @@ class Board:
         """The script that keeps a page up to date."""
         return self._templates.get_template("live.js").render()
 
+    async def metrics(self, accepted: str) -> tuple[bytes, str]:
+        """The metrics of all runs, and the type of the text.
+
+        Runs are read again for it. A reader waits `FRESH_S` for that: a scrape that takes longer
+        has what was known before, and the next one what was read meanwhile.
+        """
+        if self._scrape is None or self._scrape.done():
+            self._scrape = asyncio.ensure_future(self.list_feed.look())
+        known = any(view.answer is not None for view in self._listed.values())
+        await asyncio.wait({self._scrape}, timeout=FRESH_S if known else None)
+        answers = {run: view.answer for run, view in self._listed.items()}
+        found = {run: answer.status for run, answer in answers.items()
+                 if answer is not None and answer.status is not None}  # fmt: skip
+        return metrics_text(found, accepted)
+
     async def _refresh_list(self) -> bool:
         """Read runs that have changed, unread ones first; after a while, show what is known."""
         found = await asyncio.to_thread(self._runs.find)
@@ -131,6 +152,8 @@ class Board:
 
     async def stop(self) -> None:
         """End everything that is in progress."""
+        if self._scrape is not None:
+            self._scrape.cancel()
         for feed in (self.list_feed, *(watched.feed for watched in self._watched.values())):
             feed.stop()
         await asyncio.gather(self._pages.stop(), self._statuses.stop())

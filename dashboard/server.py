@@ -119,6 +119,16 @@ class ReportPage(Handler):
             self.answer(answer.page, "text/html")
 
 
+class Metrics(Handler):
+    """The metrics of all runs."""
+
+    async def get(self, *_: str) -> None:
+        """Send them, in the form that the reader accepts."""
+        text, kind = await self.board.metrics(self.request.headers.get("Accept", ""))
+        self.set_header("Content-Type", kind)
+        self.finish(text)
+
+
 class Script(Handler):
     """A script by its name."""
 
@@ -193,6 +203,7 @@ def application(board: Board, token: str) -> Application:
         [
             (r"/", FrontPage, shared),
             (r"/events", Events, shared),
+            (r"/metrics", Metrics, shared),
             (RUN, RunPage, shared),
             (f"{RUN}/report", ReportPage, shared),
             (f"{RUN}/events", Events, shared),

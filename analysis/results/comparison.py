@@ -1,11 +1,16 @@
-"""Two runs side by side: settings that differ, results, phases, measures that got worse."""
+"""Two runs side by side: settings that differ, results, phases, measures that got worse.
+
+A run is accepted if its measures are within the limits that follow from a baseline run.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from aiperf.errors import ConfigError
 from analysis.report.model import Report
 from analysis.results.source import RunResult
 
@@ -144,3 +149,83 @@ def _busy(report: Report) -> float | None:
 def _share(report: Report, phase: str) -> float | None:
     total = sum(report.phases_s.values())
     return report.phases_s.get(phase, 0.0) / total if total else None
+
+
+# Acceptance of a run: its measures and their limits.
+
+SHARE = 0.95
+"""Share of the baseline that is accepted, unless another one is asked for."""
+
+AT_LEAST, AT_MOST = "at_least", "at_most"
+"""The tables of a file of limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A measure of the run and its limit."""
+
+    measure: str
+    value: float | None
+    """None: the run does not have it, so that it is not accepted."""
+    limit: float
+    kind: str
+    """at_least or at_most."""
+    reference: float | None = None
+    """Value of the baseline run."""
+
+    @property
+    def accepted(self) -> bool:
+        """True if the value is within the limit."""
+        if self.value is None:
+            return False
+        return self.value >= self.limit if self.kind == AT_LEAST else self.value <= self.limit
+
+    @property
+    def text(self) -> str:
+        """Value and limit in words."""
+        value = "not measured" if self.value is None else f"{self.value:.6g}"
+        return f"{value}, {self.kind.replace('_', ' ')} {self.limit:.6g} is accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """All criteria of a run."""
+
+    run: str
+    baseline: str
+    criteria: tuple[Criterion, ...]
+
+    @property
+    def failed(self) -> tuple[Criterion, ...]:
+        """The criteria that the run does not meet."""
+        return tuple(each for each in self.criteria if not each.accepted)
+
+    def document(self) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "run": self.run, "baseline": self.baseline, "accepted": not self.failed,
+            "criteria": [{**asdict(each), "accepted": each.accepted} for each in self.criteria],
+        }  # fmt: skip
+
+
+def accept_by_run(run: RunResult, baseline: RunResult, share: float = SHARE) -> Acceptance:
+    """Compare a run with a baseline run, of whose measures `share` is accepted.
+
+    Raises ConfigError if the baseline has no valid score: all would be accepted.
+    """
+    if baseline.scored.score_ops is None:
+        raise ConfigError([f"{baseline.origin}: it has no valid score, so nothing can be compared with it"])
+    criteria = tuple(_criteria(measures_of(baseline.scored, run.scored), share))
+    return Acceptance(str(run.origin), str(baseline.origin), criteria)
+
+
+def _criteria(measures: tuple[Measure, ...], share: float) -> Iterator[Criterion]:
+    for each in measures:
+        if each.better == "neither" or each.first is None:
+            continue
+        if each.better == "more":
+            limit, kind = min(share * each.first, each.first - each.least), AT_LEAST
+        else:
+            # Small counts and shares differ by chance: `least` matters, whatever the ratio.
+            limit, kind = max(each.first / share, each.first + each.least), AT_MOST
+        yield Criterion(each.name, each.second, limit, kind, each.first)

@@ -130,6 +130,10 @@ class RunStatus(Part):
     """Replicas that are slower than their like so far, with what differs, the slowest first; null
     if they were not compared, as in a snapshot.
     """
+    unhealthy: int | None = None
+    """Nodes with signs that no healthy node has so far; null if they were not looked at, as in a
+    snapshot.
+    """
     waits_for: tuple[str, ...] = ()
     """Causes of a start that takes longer than 15 s, as the primary has last reported."""
     next: str

@@ -37,9 +37,14 @@ def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms:
         regulated_score_ops=report.regulated_score_ops,
         replicas=_replicas(data, report, state),
         slow=tuple(map(slowness, report.comparison.slow)) if report.comparison is not None else None,
+        unhealthy=_unhealthy(report),
         waits_for=waits_of(data.paths) if state == "starting" else (),
         next=next_command(state, data.paths),
     )
+
+
+def _unhealthy(report: Report) -> int | None:
+    return len({sign.node for sign in report.health.signs if sign.grave}) if report.health is not None else None
 
 
 def _workload(part: WorkloadPart) -> WorkloadStatus:

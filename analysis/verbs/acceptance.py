@@ -3,24 +3,99 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
+from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
+from xml.etree import ElementTree
 
 from aiperf.cli.command import Command, add_format, write_output
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json
 from aiperf.cli.tables import make_table, print_line
 from aiperf.cli.units import count
-from aiperf.errors import EXIT_DONE, EXIT_REJECTED, UsageError
-from analysis.results.acceptance import (
-    SHARE,
-    Acceptance,
-    accept_by_limits,
-    accept_by_run,
-    junit_text,
-    limits_text,
-)
-from analysis.results.source import read_result
+from aiperf.config.toml_text import read_toml, toml_value
+from aiperf.errors import EXIT_DONE, EXIT_REJECTED, ConfigError, UsageError
+from aiperf.untrusted.text import for_terminal, shown
+from analysis.report.model import Report
+from analysis.results.comparison import AT_LEAST, AT_MOST, SHARE, Acceptance, Criterion, accept_by_run, measures_of
+from analysis.results.source import RunResult, read_result
+
+# Files of limits, and JUnit's XML.
+
+Limits = Mapping[str, Mapping[str, float]]
+"""Limits by measure, in the tables at_least and at_most."""
+
+
+def accept_by_limits(run: RunResult, file: Path) -> Acceptance:
+    """Compare a run with the limits of a file. Raises ConfigError with all problems of the file."""
+    limits = read_limits(file, run.scored)
+    values = {each.name: each.second for each in measures_of(run.scored, run.scored)}
+    criteria = [
+        Criterion(name, values[name], limit, kind) for kind, own in limits.items() for name, limit in own.items()
+    ]
+    return Acceptance(str(run.origin), str(file), tuple(criteria))
+
+
+def read_limits(file: Path, report: Report) -> Limits:
+    """The limits of a file, whose names are measures of the report. Raises ConfigError."""
+    document, known = read_toml(file), {each.name for each in measures_of(report, report)}
+    problems = [f"{file}: unknown table {shown(name)}; allowed are {AT_LEAST} and {AT_MOST}"
+                for name in document if name not in (AT_LEAST, AT_MOST)]  # fmt: skip
+    found: dict[str, dict[str, float]] = {}
+    for kind in (AT_LEAST, AT_MOST):
+        own = document.get(kind, {})
+        if not isinstance(own, dict):
+            problems.append(f"{file}: {kind} is no table of measures")
+            continue
+        problems += [problem for name, limit in own.items() if (problem := _problem(file, name, limit, known))]
+        found[kind] = own
+    if not problems and not any(found.values()):
+        problems.append(f"{file}: it has no limits: name measures in [{AT_LEAST}] or [{AT_MOST}]")
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _problem(file: Path, name: str, limit: object, known: set[str]) -> str | None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "aiperf compare RUN RUN shows the measures"
+        return f"{file}: no measure of this run is named {shown(name)}; {hint}"
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not isfinite(limit):
+        return f"{file}: the limit of {shown(name)} is not a number"
+    return None
+
+
+def limits_text(accepted: Acceptance) -> str:
+    """The limits of an acceptance as a file of limits."""
+    tables: dict[str, list[str]] = {AT_LEAST: [], AT_MOST: []}
+    for each in accepted.criteria:
+        tables[each.kind].append(f"{toml_value(each.measure)} = {toml_value(each.limit)}\n")
+    return "\n".join(f"[{kind}]\n{''.join(lines)}" for kind, lines in tables.items() if lines)
+
+
+def junit_text(accepted: Acceptance) -> str:
+    """The criteria as JUnit's XML, a test case each, as continuous integration reads it."""
+    failed = accepted.failed
+    suite = ElementTree.Element("testsuite", name="aiperf accept", tests=str(len(accepted.criteria)),
+                                failures=str(len(failed)), errors="0", skipped="0")  # fmt: skip
+    properties = ElementTree.SubElement(suite, "properties")
+    for name in ("run", "baseline"):
+        value = for_terminal(getattr(accepted, name))
+        ElementTree.SubElement(properties, "property", name=name, value=value)
+    for each in accepted.criteria:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="aiperf.accept", name=for_terminal(each.measure), time="0"
+        )
+        if not each.accepted:
+            ElementTree.SubElement(case, "failure", message=each.text, type=each.kind)
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+# The verb.
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

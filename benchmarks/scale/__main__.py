@@ -1,6 +1,6 @@
 """The costs of a run of thousands of replicas, next to their goals.
 
-python -m benchmarks.scale [--only agent,search,primary,status,report,screening,slow]
+python -m benchmarks.scale [--only agent,search,primary,status,report,screening,scrape,slow]
                            [--format json]
 
 Each part is a module of this package with `measure(scratch)`, which returns its figures by name.
@@ -24,6 +24,7 @@ GOALS: dict[str, dict[str, str]] = {
     "status": {"status_s": "< 1", "status_cpu_s": "< 1"},
     "report": {"report_s": "< 15", "report_peak_mb": "< 1000", "ended_status_s": "< 1", "ended_status_cpu_s": "< 1"},
     "screening": {"screen_cpu_s_512": "<= 20", "screen_page_cpu_s_512": "", "screen_page_opens_s_512": "<= 2"},
+    "scrape": {"scrape_ms": "< 50", "scrape_longest_ms": ""},
     "slow": {"slow_found_share": ">= 0.95", "slow_accused_most": "<= 1", "slow_accused_even": "0"},
 }  # fmt: skip
 """The figures of each part, and their goals."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from aiperf.clock import SystemClock
-from aiperf.config.settings import load_config
+from aiperf.config.settings import RunConfig, load_config
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
@@ -25,19 +25,25 @@ REPLICAS, CALLS = 512, 5
 def measure(scratch: Path) -> dict[str, float]:
     """Median wall and CPU seconds of the command from its start to its end."""
     config = load_config(overrides={"run.replicas": REPLICAS, "run.duration": "12h"})
-    paths, clock = RunPaths(scratch / "status"), SystemClock()
-    paths.create()
-    write_manifest(paths, config)
-    nodes = {str(replica): {"host": f"gpu{replica:04d}", "accelerators": 8} for replica in range(REPLICAS)}
-    paths.system.write_text(json.dumps(nodes), encoding="utf-8")
+    (paths, view), clock = made_in_progress(scratch / "status", config), SystemClock()
     walls, cpus = list[float](), list[float]()
     with Claim(paths.claims, clock):
         for _ in range(CALLS):
-            SnapshotDisplay(paths, config, clock).refresh(_view(config.run.duration))
+            SnapshotDisplay(paths, config, clock).refresh(view)
             wall_s, cpu_s = ask(paths.root, "running")
             walls.append(wall_s)
             cpus.append(cpu_s)
     return {"status_s": median(walls), "status_cpu_s": median(cpus)}
+
+
+def made_in_progress(root: Path, config: RunConfig) -> tuple[RunPaths, RunView]:
+    """The directory of a run in progress, and what its primary would show of it."""
+    paths = RunPaths(root)
+    paths.create()
+    write_manifest(paths, config)
+    nodes = {str(replica): {"host": f"gpu{replica:04d}", "accelerators": 8} for replica in range(REPLICAS)}
+    paths.system.write_text(json.dumps(nodes), encoding="utf-8")
+    return paths, _view(config.run.duration)
 
 
 def _view(duration_s: float) -> RunView:

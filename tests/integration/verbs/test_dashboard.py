@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from selenium.webdriver import Chrome
 
 from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open_page, show
@@ -115,8 +116,23 @@ def test_every_page_is_made_from_the_records_and_nothing_is_written(address: str
     assert listing(root) == before
 
 
-@pytest.mark.parametrize("path", ["/", "/run/{run}", "/run/{run}/report", "/run/{run}/events", "/events", "/live.js",
-                                  "/library.js", "/nothing"])  # fmt: skip
+def test_metrics_of_all_runs_are_in_the_form_that_the_reader_accepts(address: str, root: Path) -> None:
+    from dashboard.runs import run_id
+
+    query = address.partition("?")[2]
+    status, text = ask(address, f"/metrics?{query}")
+    assert status == 200
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    ids = {run_id(root / "runs" / name) for name in ("one", "two")}
+    assert {sample.labels["id"] for sample in families["aiperf_state"].samples} <= ids
+    assert families["aiperf_trials"].samples[0].labels["run"] == HOSTILE
+    assert families["aiperf_trials"].samples[0].value == 1
+    open_text = ask(address, f"/metrics?{query}", Accept="application/openmetrics-text; version=1.0.0")[1]
+    assert open_text.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize("path", ["/", "/run/{run}", "/run/{run}/report", "/run/{run}/events", "/events", "/metrics",
+                                  "/live.js", "/library.js", "/nothing"])  # fmt: skip
 def test_strangers_are_refused_everywhere(address: str, root: Path, path: str) -> None:
     from dashboard.runs import run_id
 

@@ -1,0 +1,86 @@
+"""Metrics of runs, and Grafana's dashboard that shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from analysis.results.glance import ReplicaStatus, RunStatus
+from dashboard.metrics import METRICS, metrics_text
+from tests.support.folders import ROOT
+
+GRAFANA = ROOT / "examples" / "grafana" / "dashboard.json"
+
+
+def replica(number: int, **facts: object) -> ReplicaStatus:
+    known = {"state": "working", "phase": "train", "trial": 1, "round": 1, "epochs": 2, "accuracy": 0.5,
+             "operations": 10**16 + number, "node": f"n{number}", "working_ops": 1e12}  # fmt: skip
+    return ReplicaStatus.model_validate({"replica": number, **known, **facts})
+
+
+def status(*replicas: ReplicaStatus, **facts: object) -> RunStatus:
+    known = {"name": 'a "run"\nof\\two lines', "state": "running", "ended": None, "primary": None, "elapsed_s": 60.0,
+             "duration_s": 3600.0, "left_s": 3540.0, "trials": 4, "error": 0.25, "score_ops": 1e13,
+             "regulated_score_ops": 1.4e13, "next": "status", "slow": ("replica 1",), "unhealthy": 0}  # fmt: skip
+    return RunStatus.model_validate({**known, "replicas": replicas, **facts})
+
+
+def read(*found: RunStatus) -> dict[str, dict[tuple[str, ...], float]]:
+    """The value of each sample, by its name and its labels in order of their names."""
+    text, kind = metrics_text({f"{number:012x}": each for number, each in enumerate(found)}, "")
+    assert kind.startswith("text/plain")
+    values: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            labels = tuple(value for name, value in sample.labels.items() if name != "run")
+            values.setdefault(sample.name, {})[labels] = sample.value
+            assert sample.labels["run"] == found[int(sample.labels["id"], 16)].name
+    return values
+
+
+def test_a_run_in_progress() -> None:
+    lost = replica(1, state="lost", phase="idle", working_ops=None, node=None)
+    found = read(status(replica(0), lost))
+    one = "0" * 12
+    assert {labels[1]: value for labels, value in found["aiperf_state"].items()} == {
+        "starting": 0, "running": 1, "silent": 0, "interrupted": 0, "ended": 0, "failed": 0,
+    }  # fmt: skip
+    assert found["aiperf_score_ops"] == {(one,): 1e13}
+    assert found["aiperf_operations"] == {(one,): 2e16 + 1}
+    assert found["aiperf_replicas_in_state"] == {(one, "working"): 1, (one, "lost"): 1}
+    assert found["aiperf_replicas_in_phase"] == {(one, "train"): 1}, "a lost replica has no phase"
+    assert found["aiperf_replica_operations"] == {(one, "n0", "0"): 1e16, (one, "", "1"): 1e16 + 1}
+    assert found["aiperf_replica_working_ops"] == {(one, "n0", "0"): 1e12}
+    assert (found["aiperf_slow_replicas"], found["aiperf_unhealthy_nodes"]) == ({(one,): 1}, {(one,): 0})
+    assert "aiperf_models_reached" not in found
+
+
+def test_what_is_not_known_is_absent_and_several_runs_share_a_metric() -> None:
+    starting = status(
+        state="starting", left_s=None, score_ops=None, regulated_score_ops=None, slow=None, unhealthy=None
+    )
+    science = status(replica(0), models=7, reached=3)
+    found = read(starting, science)
+    assert found["aiperf_models_reached"] == {("000000000001",): 3}
+    assert found["aiperf_error"] == {("000000000000",): 0.25}, "a scientific run has no error"
+    assert found["aiperf_left_seconds"].keys() == {("000000000001",)}
+    assert found["aiperf_slow_replicas"].keys() == {("000000000001",)}
+
+
+def test_there_is_text_without_runs() -> None:
+    assert metrics_text({}, "application/openmetrics-text; version=1.0.0")[0] == b"# EOF\n"
+
+
+def test_grafana_shows_every_metric_and_no_other() -> None:
+    document = json.loads(GRAFANA.read_text())
+    expressions = [target["expr"] for panel in document["panels"] for target in panel["targets"]]
+    used = {name for expression in expressions for name in re.findall(r"\baiperf_\w+", expression)}
+    assert used == METRICS.keys()
+    labels = {"run", "id", *(label for metric in METRICS.values() for label in metric.labels)}
+    legends = [target["legendFormat"] for panel in document["panels"] for target in panel["targets"]]
+    assert {label for legend in legends for label in re.findall(r"{{(\w+)}}", legend)} <= labels | {"Hostname"}
+    (variable,) = [each for each in document["templating"]["list"] if each["name"] == "run"]
+    assert re.findall(r"aiperf_\w+", variable["query"]["query"]) == ["aiperf_state"]
+    assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"])
