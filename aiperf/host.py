@@ -165,6 +165,15 @@ class Host:
         except (IndexError, ValueError):
             return 0.0
 
+    def heat_events(self) -> int | None:
+        """How often CPUs were slowed down by heat since the start; None if the kernel does not say.
+
+        The sum of `core_throttle_count` of all CPUs (Linux, x86, thermal_throttle).
+        """
+        files = self.root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")
+        counts = [int(text) for file in files if (text := _read(file)).isdecimal()]
+        return sum(counts) if counts else None
+
     def _text(self, path: str) -> str:
         return _read(self.root / path)
 

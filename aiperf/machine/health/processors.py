@@ -11,17 +11,10 @@ SECONDS = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 
 
 def sample_processors() -> Fields:
-    """Times at which CPUs were slowed down by heat, and seconds that threads waited for a quota.
-
-    The first is the sum of `core_throttle_count` of all CPUs (Linux, x86, thermal_throttle).
-    """
+    """Times at which CPUs were slowed down by heat, and seconds that threads waited for a quota."""
     found: Fields = {}
-    counts = []
-    for file in this_host().root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"):
-        with contextlib.suppress(OSError, ValueError):
-            counts.append(int(file.read_text(encoding="ascii")))
-    if counts:
-        found["cpu_throttle_events"] = sum(counts)
+    if (events := this_host().heat_events()) is not None:
+        found["cpu_throttle_events"] = events
     if this_host().cpu_quota() is not None:
         found["cpu_quota_held_s"] = held_by_quota_s()
     return found
