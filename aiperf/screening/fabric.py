@@ -129,7 +129,7 @@ def best(meeting: Meeting) -> dict[str, tuple[float, float]]:
     return found
 
 
-def rows_of(node: str, pairs: Iterable[Meeting]) -> list[Row]:
+def rows_of(node: str, pairs: Sequence[Meeting]) -> list[Row]:
     """What the pairs of a node say of it: its best rate of each kind with any other node.
 
     A slow link of another node is in one of the pairs, its own slow link in all of them. The spread
@@ -140,10 +140,11 @@ def rows_of(node: str, pairs: Iterable[Meeting]) -> list[Row]:
     for pair in own:
         for name, rate in best(pair).items():
             rates[name].append(rate)
-    kind = f"network, {next((pair.library for pair in own if pair.library), 'unknown')}"
+    # Of all pairs: one that reaches no other is of the kind of those that do.
+    kind = f"network, {next((pair.library for pair in (*own, *pairs) if pair.library), 'unknown')}"
     if not rates:
         problem = next((pair.problem for pair in own if pair.problem), None)
-        return [Row(device=NETWORK, kind="network, unknown", measure=NETWORK, problem=problem)] if own else []
+        return [Row(device=NETWORK, kind=kind, measure=f"{PAIR}all_reduce", problem=problem)] if own else []
     return [
         Row(
             device=NETWORK, kind=kind, measure=f"{PAIR}{name}", value=max(found)[0], spread=max(found)[1] / sqrt(BLOCKS)

@@ -1,10 +1,10 @@
 """The judgement of a screening: which device of which node is slower than its equals, and how sure.
 
 Pure functions. Devices are compared within their kind. A value is bad if it is more than a share
-below the median of its kind and outside the spread of the others, in every pass; or below the floor
-of a baseline. The spread is the median absolute deviation, as of a normal distribution (times
-1.4826; Rousseeuw and Croux 1993, section 1), and not less than what the measurements themselves
-scattered by.
+below the median of its kind and outside the spread of the others, or less than half of what each of
+the others has, in every pass; or below the floor of a baseline. The spread is the median absolute
+deviation, as of a normal distribution (times 1.4826; Rousseeuw and Croux 1993, section 1), and not
+less than what the measurements themselves scattered by.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ for each number); the spread of few values is often small by chance.
 
 MANY = 5.0
 """The same for more devices than LIMITS has: up to 4,096, less than one case of a hundred."""
+
+FAR_BELOW = 0.5
+"""Share of the lowest of the others below which a value is bad whatever the spread (our choice).
+
+The spread of few values that scatter, such as those of a network, reaches down to 0.
+"""
 
 LOWER_SHARE = 0.05
 """Share below the median from which on a device is bad (this project's choice)."""
@@ -123,4 +129,5 @@ def least_normal(rows: Sequence[Row], lower_share: float) -> tuple[float, float]
     between = NORMAL * median(abs(value - middle) for value in values)
     within = median(row.spread for row in rows) * middle / PERCENTILES
     spread = max(between, within)
-    return max(0.0, min(middle * (1 - lower_share), middle - limit_for(len(values)) * spread)), middle
+    outside = min(middle * (1 - lower_share), middle - limit_for(len(values)) * spread)
+    return max(0.0, outside, FAR_BELOW * sorted(values)[1]), middle

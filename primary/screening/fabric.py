@@ -100,7 +100,8 @@ class FabricPass:
             *(other(visit, rank) for rank, visit in enumerate(group[1:], 1)),
         )
         lost = next((visit.lost for visit in group if visit.lost is not None), "no answer")
-        done = next((each for each in answers if each.times), None) if len(answers) == len(group) else None
+        complete = len(answers) == len(group) and all(each.problem is None for each in answers)
+        done = answers[0] if complete else None
         problem = next((each.problem for each in answers if each.problem), lost)
         return Meeting(
             nodes=(), ranks=ranks, number=self._number, library=done.library if done else "",

@@ -96,5 +96,8 @@ def test_a_slow_link_between_good_nodes_is_remarked_on_if_it_is_slow_in_every_pa
 
 
 def test_a_node_that_reaches_no_other_has_the_reason_in_place_of_values() -> None:
-    (row,) = rows_of("b", [Meeting(nodes=("a", "b"), ranks=2, number=0, problem="refused")])
+    pairs = [Meeting(nodes=("a", "b"), ranks=2, number=0, problem="refused"), meeting("a", "c")]
+    (row,) = rows_of("b", pairs)
     assert (row.value, row.problem) == (None, "refused")
+    assert row.kind == rows_of("a", pairs)[0].kind, "otherwise nobody would be its equal"
+    assert rows_of("d", pairs) == []

@@ -109,3 +109,21 @@ def test_only_facts_in_which_a_device_differs_are_causes() -> None:
     assert causes({"sm_clock": 1980.0, "temperature": 88.0}, others) == ["it is at 88 degrees Celsius (the others 60)"]
     assert causes({"sm_clock": 1100.0}, []) == []
     assert causes({"held_by_quota": 0.5}, [{"held_by_quota": 0.5}] * 3) == []
+
+
+def scattered(seed: int, slow: float = 1.0) -> list[list[Measured]]:
+    """Three passes of four nodes whose values scatter by a factor, as those of a busy network."""
+    generator = np.random.default_rng(seed)
+    factors = np.exp(0.35 * generator.normal(size=(3, 4, MEASURES)))
+    factors[:, 2, 0] *= slow
+    return [
+        [Measured(f"n{node}", Row(device="network", kind="gloo", measure=f"m{measure}", spread=0.5,
+                                  value=1e9 * found[node, measure]))
+         for node in range(4) for measure in range(MEASURES)]
+        for found in factors
+    ]  # fmt: skip
+
+
+def test_of_values_that_scatter_one_far_below_all_others_is_named() -> None:
+    assert all(places(judge(scattered(seed, 0.08))) == {("n2", "m0")} for seed in range(100))
+    assert all(judge(scattered(seed)) == [] for seed in range(300))

@@ -18,7 +18,7 @@ import pytest
 from aiperf.cli.console import PlainConsole
 from aiperf.errors import UsageError
 from aiperf.screening.baseline import read_baseline, write_baseline
-from aiperf.screening.messages import Row, Sheet, kind_of_cpus
+from aiperf.screening.messages import Exchanged, Row, Sheet, kind_of_cpus
 from aiperf.screening.outcome import bad_values, read_outcome, remarks_of, write_outcome
 from aiperf.screening.schema import schema
 from aiperf.wire.lines import encode
@@ -70,6 +70,15 @@ def test_a_node_that_fails_in_a_pair_costs_its_own_line(line: bytes | None, tmp_
     assert {node for meeting in outcome.meetings if meeting.times for node in meeting.nodes} == {"n000", "n002", "n003"}
     assert [meeting.nodes for meeting in outcome.meetings if meeting.problem] != []
     assert outcome.bad_nodes == ("n001",)
+
+
+def test_a_node_that_reaches_no_other_is_named(tmp_path: Path) -> None:
+    refused = encode(Exchanged(library="nccl", problem="refused"))
+    good = encode(sheet(np.random.default_rng(2), 8, 0.004, {}))
+    outcome = screened(tmp_path, 4, fabric=True, faults={1: [present(1), *[good, *[refused] * 5] * 3]})
+    assert outcome.bad_nodes == ("n001",)
+    assert outcome.reasons("n001") == ["network: pair_all_reduce failed; refused"]
+    assert (outcome.passes, outcome.remarks) == (3, ())
 
 
 def test_a_node_with_slow_storage_is_named_and_one_node_measures_it_alone_first(tmp_path: Path) -> None:
