@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.output.figures.style import COLOURS, GRID, Drawing, draw
+from analysis.output.figures.style import PHASE_COLOURS as OF_A_RUN
 from analysis.reading.profile import MemorySweep, Profile
 
 PHASES = ("forward", "backward", "update", "input", "communication", "host")
-PHASE_COLOURS = dict(zip(PHASES, (*COLOURS[:5], GRID), strict=True))
+PHASE_COLOURS = {
+    name: OF_A_RUN[like]
+    for name, like in zip(PHASES, ("train", "search", "checkpoint", "start", "build", "idle"), strict=True)
+}
+"""Those of the phases of a run, which every colour vision tells apart."""
 MOST_OPERATIONS = 14
 
 STACK = (

@@ -22,15 +22,16 @@ black."""
 
 PHASE_COLOURS = {
     "train": "#0a84c6",
-    "evaluate": "#5ab8e8",
-    "checkpoint": "#12a178",
-    "search": "#e08a00",
-    "start": "#c9639b",
-    "build": "#7d6fd0",
-    "storage": "#8c5a2b",
-    "idle": "#9aa0a8",
-    "down": "#c8434e",
+    "evaluate": "#75d1ff",
+    "checkpoint": "#32c172",
+    "search": "#f28d0a",
+    "start": "#7c386f",
+    "build": "#9895f7",
+    "storage": "#988063",
+    "idle": "#bbbbbb",
+    "down": "#a43826",
 }
+"""Colours of areas that touch: told apart by lightness where a colour vision lacks the hue."""
 
 SETTINGS = {
     "font.size": 9,
