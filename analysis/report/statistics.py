@@ -182,9 +182,10 @@ def _second_half(data: RunData, work: WorkColumns) -> float | None:
     if data.start_ms is None:
         return None
     middle_ms = data.start_ms + data.duration_ms // 2
-    first, whole = (sum(work.operations_done(moment).tolist()) for moment in (middle_ms, data.end_ms))
-    # What a loss takes back may have been done before the middle: then the second half did nothing.
-    return max(0.0, whole - first) / first if first > 0 else None
+    until_middle, until_end = (work.operations_done(moment).tolist() for moment in (middle_ms, data.end_ms))
+    # Of a trial that was lost later, less counts at the end than at the middle.
+    first = sum(map(min, until_middle, until_end))
+    return (sum(until_end) - first) / first if first > 0 else None
 
 
 def _random_points(data: RunData, tuned: Sequence[TrialPart]) -> int:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.__main__ import start
+from aiperf.cli.command import load_command
+from aiperf.cli.verbs import VERBS
 from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun, aiperf
 
@@ -149,3 +151,8 @@ def test_ctrl_c_while_a_class_of_a_library_is_made_is_one_line(
     finally:
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "aiperf: interrupted; nothing was changed\n"
+
+
+def test_every_verb_says_that_it_works_or_shows_its_progress_itself() -> None:
+    themselves = {verb for verb in VERBS if load_command(verb).shows_itself}
+    assert themselves == {"run", "resume", "scale", "dataset", "dashboard"}, "the others work inside of `waiting`"

@@ -121,3 +121,10 @@ def test_points_that_were_drawn_at_random_are_counted(tmp_path: Path) -> None:
         run.at(10 * trial + 5).replicas[0].append(TrialEnded(trial=trial, reason="completed"))
     found = statistics(run.end(100))
     assert (found.points, found.random_points) == (8, 5)
+
+
+def test_work_that_a_loss_takes_back_is_in_neither_half(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=2).at(1).start_trial(1).start_trial(2, replica=1)
+    run.at(20).epoch(1, 1).at(21).epoch(2, 1, replica=1).at(44).progress(1, 2, 700).at(60).lose(0)
+    alone = statistics(run.end(100))
+    assert alone.second_half == 0.0, "the progress of the lost trial is no work of the first half"
