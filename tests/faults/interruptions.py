@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "screen": (*SIMULATED, "--quick"),
     "micro": ("--quick",),
     "profile": ("--batch-size", "2", "--steps", "1"),
-    "run": (*SIMULATED, "--duration", "10s"),
+    "run": (*SIMULATED, "--duration", "4s", "--no-page"),
 }
 """Words after each verb; RUN is a run directory, OUT a path that is not there."""
 
@@ -92,19 +92,19 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def interrupted(verb: str, folder: Path, moments: int) -> list[str]:
-    """Interrupt a verb at some moments; what was wrong, each with its moment."""
+def interrupted(verb: str, folder: Path, moments: int) -> Iterator[str]:
+    """Interrupt a verb at some moments; for each what was wrong, or nothing."""
     words = (verb, *COMMANDS[verb])
     whole = run(words, folder)
     if whole.code not in (0, 1, 3):
-        return [f"{verb} ends with {whole.code}: {whole.said[-300:]}"]
-    rng, found = random.Random(f"moments of {verb}"), list[str]()
+        yield f"{verb} ends with {whole.code}: {whole.said[-300:]}"
+        return
+    rng = random.Random(f"moments of {verb}")
     for _ in range(moments):
         after_s = rng.uniform(0.05, whole.took_s)
         ended = run(words, folder, after_s)
-        if any(frame in ended.said for frame in OWN_FRAMES):
-            found.append(f"{verb} after {after_s:.2f} of {whole.took_s:.2f} s: {ended.said[-1500:]}")
-    return found
+        wrong = any(frame in ended.said for frame in OWN_FRAMES)
+        yield f"{verb} after {after_s:.2f} of {whole.took_s:.2f} s: {ended.said[-1500:]}" if wrong else ""
 
 
 def made_run(folder: Path) -> None:
@@ -119,14 +119,19 @@ def main() -> int:
     parser.add_argument("--moments", type=int, default=50)
     parser.add_argument("--verbs", nargs="+", choices=tuple(COMMANDS), default=[*COMMANDS])
     arguments = parser.parse_args()
-    bad = 0
-    with tempfile.TemporaryDirectory(prefix="aiperf-interrupted-") as folder:
-        made_run(Path(folder))
-        for verb in arguments.verbs:
-            problems = interrupted(verb, Path(folder), arguments.moments)
-            bad += len(problems)
-            say(*problems, f"{verb}: moments={arguments.moments} bad={len(problems)}")
-    say(f"verbs={len(arguments.verbs)} moments={arguments.moments * len(arguments.verbs)} bad={bad}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # with what was found so far
+    moments = bad = 0
+    try:
+        with tempfile.TemporaryDirectory(prefix="aiperf-interrupted-") as folder:
+            made_run(Path(folder))
+            for verb in arguments.verbs:
+                for problem in interrupted(verb, Path(folder), arguments.moments):
+                    moments += 1
+                    bad += bool(problem)
+                    say(*filter(None, [problem]))
+                say(f"{verb}: done")
+    finally:
+        say(f"verbs={','.join(arguments.verbs)} moments={moments} bad={bad}")
     return bool(bad)
 
 
