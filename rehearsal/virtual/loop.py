@@ -62,6 +62,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, _Call | asyncio.Future[None]]] = []
         """A heap. Of equal times the one that was set first is the first."""
         self._numbers = count()
+        self.interrupted = False
+        """True after Ctrl-C, which each task that it ends would else report in full."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Report what no task took, but for the consequences of Ctrl-C."""
+        if not self.interrupted:
+            super().call_exception_handler(context)
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -167,7 +174,7 @@ def run_virtually(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
     try:
         return loop.run_until_complete(main(loop))
     except KeyboardInterrupt:
-        loop.set_exception_handler(lambda *_: None)  # else each task that it ends is reported in full
+        loop.interrupted = True
         raise
     finally:
         while left := asyncio.all_tasks(loop):

@@ -87,8 +87,9 @@ def add_legend(plot: Any, place: str = "above") -> None:
         legend.ncols = "auto"
         legend.background_fill_color = legend.border_line_color = None
         legend.label_text_color, legend.label_text_font, legend.label_text_font_size = INK, FONT, LABEL
-        legend.padding, legend.margin, legend.spacing = 0, 2, 12
-        legend.glyph_width = legend.glyph_height = 12
+        # Four entries fit into the width of a phone.
+        legend.padding, legend.margin, legend.spacing, legend.label_standoff = 0, 2, 7, 3
+        legend.glyph_width = legend.glyph_height = 10
         legend.click_policy = "mute"
     if plot.legend:
         plot.add_layout(plot.legend[0], place)

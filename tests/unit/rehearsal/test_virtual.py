@@ -137,6 +137,7 @@ def test_ctrl_c_in_a_task_ends_all_that_wait_for_it_without_a_word(
                 await asyncio.gather(task)  # which raises it once more
             finally:
                 ended.append(name)
+                asyncio.get_running_loop().set_exception_handler(None)  # as a trial's end does
 
     async def main(loop: VirtualLoop) -> None:
         first = loop.create_task(interrupted())
