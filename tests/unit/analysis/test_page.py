@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from analysis.report.model import Report
 from analysis.report.phases import INTERVALS, WORST
 from search_space.morph_json import morph_data
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Widen
+from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun
 
 MORPHS = (Deepen("s4b1_brelu"), AddSkip("s2b1_relu", "s3b2_arelu"), Widen("s2b1_a", 80), EnlargeKernel("s3b1_b"))
@@ -193,3 +195,14 @@ def test_json_cannot_end_its_element() -> None:
     written = safe_json([text])
     assert "<" not in written and "&" not in written
     assert json.loads(written) == [text]
+
+
+def test_no_meaning_is_in_a_title_which_phones_and_keyboards_never_show() -> None:
+    templates = [
+        file
+        for room in ("analysis/output/templates", "dashboard/templates", "referee/listing/templates")
+        for file in (ROOT / room).glob("*.html")
+    ]
+    assert len(templates) > 10
+    titled = {file.name: re.findall(r"<(?!link\b)[^>]*\stitle=[^>]*>", file.read_text()) for file in templates}
+    assert {name: found for name, found in titled.items() if found} == {}
