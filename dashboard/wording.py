@@ -32,6 +32,8 @@ def sentence_of(answer: Answer | None) -> str:
         words = ["waiting for its replicas"]
     if status.state == "silent":
         words.append(f"its primary ({status.primary}) gives no sign of life; if it is dead: {status.next}")
+    if status.status in ("UNOFFICIAL", "FAILED"):
+        words.append(status.status.lower())
     if status.slow:
         words.append("slow replicas hold it back")
     if status.simulated:

@@ -103,6 +103,8 @@ class RunStatus(Part):
     """
     simulated: bool = False
     """True if nothing is trained: a rehearsal, or the simulated trainer."""
+    status: str | None = None
+    """That of report.json, of a run that is over: PASSED, UNOFFICIAL, FAILED or SIMULATED."""
     ended: str | None
     """The recorded end: deadline, interrupted or no_replicas; null without one."""
     models: int | None = None

@@ -23,6 +23,7 @@ def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms:
         name=report.name,
         state=state,
         simulated=report.simulated,
+        status=report.status if state in OVER else None,
         ended=None if data.ended == "unfinished" else data.ended,
         primary=str(holder) if holder is not None else None,
         elapsed_s=report.duration_s,

@@ -215,6 +215,7 @@ def test_the_status_after_a_report_is_what_the_report_found_until_a_file_changes
     assert at_once.source == "report"
     assert at_once.model_copy(update={"source": "records"}) == found
     assert (found.state, found.left_s, found.next) == ("ended", 0.0, f"aiperf report '{tmp_path}/a run'")
+    assert sentence_of(Answer(status=found)).endswith("; unofficial")
     shown = json.loads(aiperf("status", run.paths.root, "--format", "json").stdout)
     assert RunStatus.model_validate(shown) == at_once
     file = run.paths.history_files()[0]
@@ -224,7 +225,7 @@ def test_the_status_after_a_report_is_what_the_report_found_until_a_file_changes
     assert status_at_a_glance(run.paths, T0_MS) is None, "the same size"
     aiperf("report", run.paths.root)
     assert status_at_a_glance(run.paths, T0_MS) == found.model_copy(
-        update={"source": "report", "score_ops": None, "regulated_score_ops": None}
+        update={"source": "report", "status": "FAILED", "score_ops": None, "regulated_score_ops": None}
     ), "a damaged record costs the score"
     run.paths.history_file("replica-0001-77").touch()
     assert status_at_a_glance(run.paths, T0_MS) is None, "another file"
