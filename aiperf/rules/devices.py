@@ -51,6 +51,8 @@ _A100 = "NVIDIA A100 Tensor Core GPU data sheet (JUN21)"
 _ADA = "NVIDIA Ada GPU Architecture white paper, V2.0"
 _H100 = "NVIDIA H100 Tensor Core GPU data sheet; Hopper Architecture white paper"
 _H200 = "NVIDIA H200 Tensor Core GPU data sheet"
+_GB200 = "NVIDIA GB200 NVL72 data sheet"
+_GB300 = "NVIDIA GB300 NVL72 data sheet"
 _CDNA2 = "AMD Instinct MI200 Series data sheet; CDNA 2 white paper"
 _TPU = "Google Cloud TPU documentation, system architecture (cloud.google.com/tpu/docs)"
 _TPU4 = f"{_TPU}; Jouppi et al. 2023, TPU v4 (arXiv:2304.01433), Table 4"
@@ -78,6 +80,11 @@ DEVICES = (
     _device("NVIDIA GH200", r"GH200", (989.4, 494.7), 1000, None, "NVIDIA GH200 Grace Hopper Superchip data sheet"),
     _device("NVIDIA H200 SXM", r"\bH200\b(?! NVL)", (989.4, 494.7), 700, 4800, _H200),
     _device("NVIDIA B200", r"(?<!G)B200\b", (2250, 1100), 1000, 8000, "NVIDIA HGX B200 data sheet"),
+    _device("NVIDIA B300", r"(?<!G)B300\b(?! MIG)", (2250, 1100), None, 8000, "NVIDIA HGX B300 data sheet"),
+    # A superchip has two; racks of 72 give 180 PFLOPS of dense 16-bit arithmetic.
+    _device("NVIDIA GB200 (one of two GPUs)", r"\bGB200\b(?! MIG)", (2500, 1250), 1200, 8000, _GB200),
+    _device("NVIDIA GB300 (one of two GPUs)", r"\bGB300\b(?! MIG)", (2500, 1250), 1400, 8000, _GB300),
+    # H20 and H800 have no public data sheet.
     _device("NVIDIA GeForce RTX 2080 Ti", r"RTX 2080 Ti", (56.9, 14.2), 260, 616, _TURING),
     _device("NVIDIA GeForce RTX 3090", r"RTX 3090(?! Ti)", (71, 35.6), 350, 936, _GA102),
     _device("NVIDIA GeForce RTX 4090", r"RTX 4090(?! D| Laptop)", (165.2, 82.6), 450, 1008, _ADA),
@@ -88,6 +95,8 @@ DEVICES = (
     _device("AMD Instinct MI250X (one of two dies)", r"\bMI250X\b", (191.5, 47.9), 280, 1638.4, _CDNA2),
     _device("AMD Instinct MI300X", r"\bMI300X\b", (1307.4, 653.7), 750, 5300, "AMD Instinct MI300X data sheet"),
     _device("AMD Instinct MI325X", r"\bMI325X\b", (1307.4, 653.7), 1000, 6000, "AMD Instinct MI325X data sheet"),
+    _device("AMD Instinct MI350X", r"\bMI350X\b", (2306.9, 144.2), 1000, 8000, "AMD Instinct MI350X data sheet"),
+    _device("AMD Instinct MI355X", r"\bMI355X\b", (2516.6, 157.3), 1400, 8000, "AMD Instinct MI355X data sheet"),
     _device("Intel Data Center GPU Max 1550", r"GPU Max 1550|Ponte Vecchio", (839, 419), 600, 3276.8,
             "Intel Data Center GPU Max Series Technical Overview: 1024 matrix engines x 512 operations x 1.6 GHz"),
     _device("Intel Gaudi 2", r"Gaudi ?2|HL-225", (432, None), 600, 2450, "Intel Gaudi 2 white paper"),
@@ -96,6 +105,9 @@ DEVICES = (
     _device("Google TPU v4", r"TPU ?v4(?!i)", (275, None), 192, 1200, _TPU4),
     _device("Google TPU v5e", r"TPU ?v5( ?lite|e)", (197, None), None, 819, _TPU),
     _device("Google TPU v5p", r"TPU ?v5p?$", (459, None), None, 2765, _TPU),
+    _device("Google TPU v6e", r"TPU ?v6( ?lite|e)", (918, None), None, 1638, _TPU),
+    _device("AWS Trainium 2", r"Trainium ?2\b", (667, 667), None, 2900,
+            "AWS Neuron documentation, Trainium2 architecture (awsdocs-neuron.readthedocs-hosted.com)"),
     # The later 910B and 910C have no public data sheet.
     _device("Huawei Ascend 910", r"Ascend ?-?910(?![BC])", (256, None), 350, 1200,
             "Huawei Ascend 910, Hot Chips 31 (2019): 32 cores x 8192 operations x 1 GHz, at most 350 W"),
