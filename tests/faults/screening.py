@@ -16,6 +16,7 @@ import json
 import os
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -264,6 +265,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if missing := missing_programs("slurmctld", "slurmd", "munged", "srun", "ip", "tc", "nsenter", "unshare", "cc"):
         sys.exit(missing)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing of the ground is left behind
     draw, verdicts = random.Random(arguments.seed), list[str]()
     with tempfile.TemporaryDirectory(prefix="aiperf-screening-") as folder, ground(Path(folder)) as place:
         shapes = [shape for shape in SHAPES if _can_be(shape)]
