@@ -12,10 +12,11 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, TypeVar
 
 import psutil
 
@@ -26,6 +27,8 @@ from aiperf.signals import die_with_parent
 from aiperf.storage.logs import open_log
 from aiperf.wire.lines import MAX_LINE_BYTES, encode
 from aiperf.wire.messages import Message
+
+T = TypeVar("T")
 
 LOG_TAIL_BYTES = 4000
 
@@ -52,9 +55,45 @@ def python_module(module: str, *words: str, python: str | None = None) -> tuple[
 def spawned(processes: int) -> ProcessPoolExecutor:
     """A pool of processes that end with this one, also if it is killed.
 
-    Spawned, not forked: a fork of a process with threads may deadlock in their locks.
+    Spawned, not forked: a fork of a process with threads may deadlock in their locks. Ctrl-C, which
+    a terminal sends to all of them, ends the jobs at work, and those that wait.
     """
-    return ProcessPoolExecutor(processes, get_context("spawn"), initializer=die_with_parent)
+    return _Pool(processes, get_context("spawn"), initializer=_Worker.begin)
+
+
+class _Pool(ProcessPoolExecutor):
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return super().submit(_Worker.work, fn, *args, **kwargs)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(cancel_futures=kind is not None)
+
+
+class _Worker:
+    """The state of a process of a pool: between jobs Ctrl-C would show where Python waits."""
+
+    at_work = interrupted = False
+
+    @classmethod
+    def begin(cls) -> None:
+        die_with_parent()
+        signal.signal(signal.SIGINT, cls._interrupt)
+
+    @classmethod
+    def _interrupt(cls, *_: object) -> None:
+        cls.interrupted = True
+        if cls.at_work:
+            raise KeyboardInterrupt
+
+    @classmethod
+    def work(cls, job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        cls.at_work = True
+        try:
+            if cls.interrupted:
+                raise KeyboardInterrupt
+            return job(*args, **kwargs)
+        finally:
+            cls.at_work = False
 
 
 class MemoryKills:

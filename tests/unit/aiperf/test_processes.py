@@ -75,3 +75,39 @@ def test_a_program_without_a_pipe_to_the_primary_ends_at_once(module: str, given
     assert done.returncode == EXIT_ENVIRONMENT
     assert "run a container with -i" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+POOL = """
+import signal, sys, threading
+from pathlib import Path
+from aiperf.processes import spawned
+
+def job(folder, number):
+    try:
+        Path(folder, f"begun-{number}").touch()
+        threading.Event().wait()
+    finally:
+        Path(folder, f"cleaned-{number}").touch()
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with spawned(2) as pool:
+            for future in [pool.submit(job, sys.argv[1], number) for number in range(9)]:
+                future.result()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_the_jobs_of_a_pool_which_clean_up_and_say_nothing(tmp_path: Path) -> None:
+    script, folder = tmp_path / "script.py", tmp_path / "jobs"
+    script.write_text(POOL)
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, script, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True) as process:  # fmt: skip
+        wait_for(lambda: len([*folder.glob("begun-*")]) == 2)
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=240)
+    assert said == ("interrupted\n", "")
+    assert {file.name for file in folder.iterdir()} == {"begun-0", "begun-1", "cleaned-0", "cleaned-1"}
