@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -89,9 +90,6 @@ class HealthFields(msgspec.Struct, gc=False):
     xids_heard: float = np.nan
 
 
-_CARD_STATES = ("slowed", "remap_failure", "pcie_width")
-
-
 def health_of(times_ms: Series, samples: Sequence[Any], cards: Sequence[Sequence[CardHealth]]) -> Health:
     """The signs in samples at these times; `cards` has the accelerators of each."""
     signs, recorded = list[Sign](), set[str]()
@@ -103,45 +101,47 @@ def health_of(times_ms: Series, samples: Sequence[Any], cards: Sequence[Sequence
     if any(not np.isnan(sample.xids_heard) for sample in samples):
         recorded.add("xid")
         signs += _xids(times_ms, samples)
-    for device, (rows, own) in _by_device(cards).items():
+    every = [card for own in cards for card in own]
+    columns = {kind: values for kind, values in _columns(every) if not np.isnan(values).all()}
+    recorded |= columns.keys()
+    for device, (rows, places) in _by_device(cards).items():
         times = times_ms[rows]
-        for kind in CARD_COUNTERS:
-            values = _column(own, kind)
-            if not np.isnan(values).all():
-                recorded.add(kind)
-                signs += _growth(kind, device, times, values)
-        for kind, values, bad in _states(own):
-            if not np.isnan(values).all():
-                recorded.add(kind)
-                if bad.any():
-                    signs.append(Sign(kind, device, times[bad], values[bad]))
+        for kind, values in columns.items():
+            own = values[places]
+            if kind in CARD_COUNTERS:
+                signs += _growth(kind, device, times, own)
+            elif (bad := own > 0).any():
+                signs.append(Sign(kind, device, times[bad], own[bad]))
     return Health(tuple(signs), frozenset(recorded))
 
 
-def _by_device(cards: Sequence[Sequence[CardHealth]]) -> Mapping[str, tuple[list[int], list[CardHealth]]]:
-    """The rows and values of each accelerator, by UUID, else by number or position."""
-    found: dict[str, tuple[list[int], list[CardHealth]]] = {}
+def _by_device(cards: Sequence[Sequence[CardHealth]]) -> Mapping[str, tuple[list[int], list[int]]]:
+    """The rows of each accelerator, and its places among all, by UUID, number or position."""
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    behind = 0
     for row, own in enumerate(cards):
         for place, card in enumerate(own):
-            rows, values = found.setdefault(str(card.uuid or (place if card.index is None else card.index)), ([], []))
+            rows, places = found.setdefault(str(card.uuid or (place if card.index is None else card.index)), ([], []))
             rows.append(row)
-            values.append(card)
+            places.append(behind + place)
+        behind += len(own)
     return found
 
 
-def _column(cards: Sequence[CardHealth], name: str) -> Series:
-    return np.array([getattr(card, name) for card in cards], np.float64)
+def _columns(cards: Sequence[CardHealth]) -> Iterator[tuple[str, Series]]:
+    """Each counter, and each state as a number that is above 0 if it is not well."""
 
+    def column(name: str) -> Series:
+        return np.fromiter(map(attrgetter(name), cards), np.float64, len(cards))
 
-def _states(cards: Sequence[CardHealth]) -> Iterator[tuple[str, Series, NDArray[np.bool_]]]:
-    """Each state, its values, and marks of those that are not well."""
-    events = _column(cards, "clock_events")
+    for kind in CARD_COUNTERS:
+        yield kind, column(kind)
+    events = column("clock_events")
     reasons = np.where(np.isnan(events) | (events >= 1 << 53), 0, events).astype(np.int64) & sum(SLOWED)
-    yield "slowed", np.where(np.isnan(events), np.nan, reasons), reasons > 0
-    failures = _column(cards, "remap_failure")
-    yield "remap_failure", failures, failures > 0
-    width, full = _column(cards, "width"), _column(cards, "full_width")
-    yield "pcie_width", width, width < full
+    yield "slowed", np.where(np.isnan(events), np.nan, reasons)
+    yield "remap_failure", column("remap_failure")
+    width = column("width")
+    yield "pcie_width", np.where(np.isnan(width), np.nan, np.where(width < column("full_width"), width, 0.0))
 
 
 def _growth(kind: str, device: str, times_ms: Series, values: Series) -> list[Sign]:
