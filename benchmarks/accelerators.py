@@ -34,8 +34,9 @@ from replica.trainer.data.portable.stream import batches_of, random_box, shuffle
 from replica.trainer.frameworks import FRAMEWORKS
 from tests.support.trainings.requests import request_for
 
-HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique")
-"""PyTorch's operations whose result the host needs: on an accelerator each waits for all before."""
+HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique", "lift_fresh")
+"""PyTorch's operations whose result the host needs, or that make a tensor of a number of the host:
+on an accelerator each waits for all before."""
 
 STEPS, SIDE, CLASSES = 20, 32, 10
 
@@ -85,7 +86,9 @@ def host_waits() -> int:
     class Reads(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             nonlocal found
-            found += func.overloadpacket.__name__ in HOST_READS
+            # Batches come from the host, too, but as a whole.
+            whole = func.overloadpacket.__name__ == "lift_fresh" and args[0].ndim > 0
+            found += func.overloadpacket.__name__ in HOST_READS and not whole
             return func(*args, **(kwargs or {}))
 
     own = opened("torch", 1)

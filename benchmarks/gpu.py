@@ -116,7 +116,7 @@ def torch_loop(variant: str, job: Job) -> tuple[Step, Wait, str]:
     scaler = torch.amp.GradScaler(device.type, enabled=job.precision == "float16")
     images = torch.randn(job.batch, 3, job.size, job.size, device=device).to(memory_format=torch.channels_last)
     labels = torch.arange(job.batch, device=device) % job.classes
-    forward = torch.compile(model) if variant == "compiled" else model
+    forward = model if variant == "eager" else torch.compile(model)
 
     def step() -> Any:
         with torch.autocast(device.type, low or torch.bfloat16, enabled=low is not None):
@@ -128,7 +128,32 @@ def torch_loop(variant: str, job: Job) -> tuple[Step, Wait, str]:
         return loss
 
     named = getattr(torch.get_device_module(device), "get_device_name", None)
+    if variant == "graph":
+        step = torch_graph(step)
     return step, lambda loss: loss.item(), f"torch {torch.__version__}, {named(0) if named else device.type}"
+
+
+def torch_graph(step: Step) -> Step:
+    """The step as one CUDA graph; without CUDA, the step as it is."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return step
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay() -> Any:
+        graph.replay()
+        return loss
+
+    return replay
 
 
 def jax_weights(keys: Iterator[Any], classes: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -269,7 +294,7 @@ def tensorflow_loop(variant: str, job: Job) -> tuple[Step, Wait, str]:
 
 
 LOOPS = {
-    "torch": (torch_loop, ("eager", "compiled")),
+    "torch": (torch_loop, ("eager", "compiled", "graph")),
     "jax": (jax_loop, ("jit",)),
     "tensorflow": (tensorflow_loop, ("graph", "xla")),
 }

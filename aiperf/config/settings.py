@@ -257,8 +257,8 @@ def _space_problems(config: RunConfig) -> list[str]:
 
 
 def _framework_problems(config: RunConfig) -> list[str]:
-    if config.training.framework == "torch" and config.training.xla:
-        return ["training.xla: true; PyTorch does not compile with XLA: leave it out, or choose tensorflow or jax"]
+    if config.training.framework == "jax" and config.training.compile == "off":
+        return ["training.compile: off; JAX always compiles: leave it out, or choose tensorflow or torch"]
     return []
 
 

@@ -36,8 +36,9 @@ class TrainingSection(Section):
     Default: bfloat16 on NVIDIA GPUs from Ampere on and on CPUs with AVX512-BF16 or AMX, float16 on
     Volta and Turing, else float32.
     """
-    xla: bool = False
-    """Compile the training step with XLA; JAX always does, PyTorch cannot."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the training step: `auto` on accelerators, where TensorFlow takes XLA and PyTorch
+    fuses what lies between convolutions. JAX always compiles."""
     input: Literal["dataset", "synthetic"] = "dataset"
     """`synthetic`: images made on the device, to separate compute from input; never official."""
     parallel_decode: int = Field(48, ge=1, le=MOST)

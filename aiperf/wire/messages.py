@@ -219,7 +219,7 @@ class TrainRequest(Message, tag="train", frozen=True, kw_only=True):
     momentum: float
     label_smoothing: float
     precision: str
-    xla: bool
+    compile: str
     progress_interval_s: float
     workload: str | None = None
     """A scientific workload, with networks, loss and schedule of its own; None: one of AutoML."""

@@ -37,7 +37,7 @@ def request_for(folder: Path, parallel: int) -> TrainRequest:
     return TrainRequest(
         architecture_path="", dataset="images", data_dir=str(folder), batch_size=BATCH, epochs=1, max_epochs=60,
         patience=9, seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="mixed_bfloat16",
-        xla=False, progress_interval_s=5.0, parallel_decode=parallel, shuffle_buffer=256,
+        compile="auto", progress_interval_s=5.0, parallel_decode=parallel, shuffle_buffer=256,
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def train_request(config: RunConfig, paths: RunPaths, training: TrialTraining) -
         momentum=float(hyperparameters["momentum"]),
         label_smoothing=float(hyperparameters["label_smoothing"]),
         precision=training.precision,
-        xla=config.training.xla,
+        compile=config.training.compile,
         progress_interval_s=config.replica.progress_interval,
         hybrid=hybrid_of(config, "sgd", float(hyperparameters["momentum"])),
     )
@@ -83,7 +83,7 @@ def science_request(config: RunConfig, training: ScienceTraining) -> TrainReques
         momentum=0.0,
         label_smoothing=0.0,
         precision=training.precision,
-        xla=config.training.xla,
+        compile=config.training.compile,
         progress_interval_s=config.replica.progress_interval,
         workload=training.workload,
         size=config.science.size,

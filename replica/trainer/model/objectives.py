@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 
 from aiperf.errors import TrialFailedError
 from workloads.contract import PerExample
@@ -36,9 +37,22 @@ def find_of_logits(function: PerExample) -> Objective:
     """
     found: Any = find(function)
     settings: dict[str, Any] = {"from_logits": True}
+    if smoothing := function.settings.get("label_smoothing"):
+        settings["label_smoothing"] = 0.0
+        return lambda labels, logits: found(_smooth(labels, smoothing), logits, **settings)
     if function.name.endswith("crossentropy"):
         return lambda labels, logits: found(labels, logits, **settings)
     return lambda labels, logits: found(labels, keras.ops.softmax(logits, axis=-1))
+
+
+def _smooth(labels: Any, smoothing: float) -> Any:
+    """Move a part of each label to all classes alike (Szegedy et al. 2016).
+
+    Keras does the same with numbers that it makes tensors of: on PyTorch each would be copied to
+    the device in every step, which waits for all steps under way and cannot be a part of a graph.
+    """
+    share = float(np.float32(smoothing) / np.float32(labels.shape[-1]))
+    return labels * (1.0 - smoothing) + share
 
 
 def without_softmax(model: Any) -> Any | None:

@@ -121,7 +121,7 @@ async def train(starter: str, folder: Path, watch: Watch) -> int:
     architecture.write_text(to_json(SMALL))
     request = TrainRequest(
         architecture_path=str(architecture), dataset="digits", batch_size=32, epochs=1, max_epochs=1, patience=9,
-        seed=3, learning_rate=0.02, momentum=0.9, label_smoothing=0.1, precision="float32", xla=False,
+        seed=3, learning_rate=0.02, momentum=0.9, label_smoothing=0.1, precision="float32", compile="auto",
         progress_interval_s=0.02,
     )  # fmt: skip
     config = load_config(overrides={"run.dataset": "digits", "replica.rank_starter": starter})

@@ -61,9 +61,10 @@ class TensorFlowSteps(KerasState):
         # all-reduce: then the gradients are compiled, and the step around them is an ordinary
         # graph.
         whole, shapes = self._update.compilable, (model.input_shape[1:], model.output_shape[-1:])
-        self._gradients = self._own_gradients if whole else compiled(self._own_gradients, shapes, request.xla)
-        self.train = compiled(self._train, shapes, request.xla and whole) if self._update.traceable else self._train
-        self._score = compiled(self._evaluate, shapes, request.xla)
+        xla = request.compile == "on" or (request.compile == "auto" and bool(tf.config.list_physical_devices("GPU")))
+        self._gradients = self._own_gradients if whole else compiled(self._own_gradients, shapes, xla)
+        self.train = compiled(self._train, shapes, xla and whole) if self._update.traceable else self._train
+        self._score = compiled(self._evaluate, shapes, xla)
         self.evaluate = self._score if collective.size == 1 else compiled(self._evaluate_together, shapes, False)
 
     def _own_gradients(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:

@@ -26,13 +26,15 @@ class TensorFlowTaskSteps(TensorFlowSteps):
         self.take_rows = self._kept.take
         self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
         shapes = (task.input_shape, task.target_shape)
+        # Only if asked for: XLA does not know every operation on regions of images.
+        xla = request.compile == "on"
         self._gradients = self._own_gradients
         if self._update.traceable:
-            self.train = compiled(self._train, shapes, request.xla and self._update.compilable)
+            self.train = compiled(self._train, shapes, xla and self._update.compilable)
         else:
-            self._gradients = compiled(self._own_gradients, shapes, request.xla)
+            self._gradients = compiled(self._own_gradients, shapes, xla)
             self.train = self._train
-        self._rows_of = compiled(task.rows, shapes, request.xla)
+        self._rows_of = compiled(task.rows, shapes, xla)
         self.evaluate = self._evaluate_rows
 
     def _own_gradients(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:

@@ -16,6 +16,9 @@ from replica.trainer.frameworks.torch.parameters import Parameters
 FUSED_ON = ("cpu", "cuda")
 """Kinds of devices that the fused operation runs on; AMD's are "cuda", too."""
 
+RATE_OF_HOST_ON = ("cpu",)
+"""Kinds of devices that take the rate as a number of the host; elsewhere a graph reads it."""
+
 EXTRAS = (
     "nesterov", "weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema", "loss_scale_factor",
     "gradient_accumulation_steps",
@@ -80,10 +83,15 @@ class FusedDescent:
             layout.apply(optimiser.momentums[optimiser._get_variable_index(variable)]) for layout, variable in pairs
         ]
         self._rate = float(optimiser.learning_rate)
+        device = self._values[0].device
+        self._factor = None if device.type in RATE_OF_HOST_ON else torch.full((), -self._rate, device=device)
+        """The negative rate on an accelerator, where a graph that is replayed reads it."""
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate of the next updates."""
         self._rate = rate
+        if self._factor is not None:
+            self._factor.fill_(-rate)
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Update the variables that it was made for, unless a scaled gradient is not finite."""
@@ -92,11 +100,13 @@ class FusedDescent:
             found = None if self._scaling is None else self._unscaled(gradients)
             # Keras: m = momentum * m - rate * g, w = w + m. PyTorch: w = w - lr * m with
             # m = momentum * m + (1 - dampening) * g. While the rate falls, these agree only if
-            # the rate is in the dampening.
+            # the rate is in the dampening, which is a number of the host, or in the gradients.
+            if self._factor is not None:
+                gradients = torch._foreach_mul(gradients, self._factor)
             torch._fused_sgd_(
                 self._values, gradients, self._momenta, weight_decay=0.0, momentum=self._optimiser.momentum,
-                lr=-1.0, dampening=1.0 + self._rate, nesterov=False, maximize=False, is_first_step=False,
-                found_inf=found,
+                lr=-1.0, dampening=1.0 + self._rate if self._factor is None else 0.0, nesterov=False, maximize=False,
+                is_first_step=False, found_inf=found,
             )  # fmt: skip
             if found is None:
                 self._optimiser.iterations.value.add_(1)

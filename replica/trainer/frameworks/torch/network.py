@@ -2,8 +2,9 @@
 
 Keras's layers compute batch normalisation on PyTorch in five passes over the images, and transpose
 every kernel twice a step. Here normalisation is PyTorch's fused one, kernels lie in memory as
-convolutions take them, sums and ReLUs overwrite what nothing else reads, and what does not depend
-on the batch is decided once, when the network is made.
+convolutions take them, sums and ReLUs overwrite what nothing else reads, what lies between
+convolutions can be compiled (`regions`), and what does not depend on the batch is decided once,
+when the network is made.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -21,13 +23,16 @@ from replica.trainer.frameworks.torch.operations import (
     FRESH,
     NO_EDGES,
     OPERATIONS,
+    PARTS,
     Compute,
-    Edges,
+    Draws,
+    Light,
     NotCoveredError,
     Place,
     Statistics,
 )
 from replica.trainer.frameworks.torch.parameters import Parameters, Tensor
+from replica.trainer.frameworks.torch.regions import Edges, Fusion, Program, Region
 from replica.trainer.model import objectives
 
 log = logging.getLogger(__name__)
@@ -45,15 +50,15 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
-    """A convolution that differs from others in what libraries choose an algorithm by."""
+class Sample:
+    """A step that differs from others in what libraries and compilers choose a program by."""
 
     compute: Compute
-    shape: tuple[int, ...]
-    """Shape of an image that it takes: height, width, channels."""
+    shapes: tuple[tuple[int, ...], ...]
+    """Shapes of an example that it takes: height, width, channels; or features."""
     dtype: Any
-    kernel: Any
-    """The kernel as Keras's variable."""
+    variables: tuple[Any, ...]
+    """Its trained Keras variables."""
 
 
 class Network:
@@ -70,12 +75,25 @@ class Network:
         self.gives_logits = isinstance(last, keras.layers.Softmax)
         self.parameters = Parameters()
         self._statistics = Statistics()
-        self._convolutions: dict[tuple[Any, ...], Convolution] = {}
+        self.fusion = Fusion()
+        self._device = model.weights[0].value.device
+        self._draws: list[Draws] = []
+        self._samples: dict[tuple[Any, ...], Sample] = {}
         layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
         sources = {layer: _sources(layer) for layer in layers if not (self.gives_logits and layer is last)}
         (self._input,) = (layer.name for layer in model.layers if isinstance(layer, keras.layers.InputLayer))
         self._output = _sources(last)[0].name if self.gives_logits else last.name
         self._steps = self._plan(sources)
+
+    @property
+    def generators(self) -> list[Any]:
+        """The generators that dropouts draw from."""
+        return [each.generator for each in self._draws]
+
+    def seed(self) -> None:
+        """Seed the draws of the next pass in training."""
+        for each in self._draws:
+            each.seed()
 
     def _plan(self, sources: dict[Any, list[Any]]) -> list[_Step]:
         readers = Counter(source.name for inputs in sources.values() for source in inputs)
@@ -84,45 +102,78 @@ class Network:
         # which saves a copy of the images.
         folded = {layer: _folded(layer, inputs, readers) for layer, inputs in sources.items()}
         left = {inputs[0] for layer, inputs in sources.items() if folded[layer] is not None}
-        steps: list[_Step] = []
-        for layer, inputs in sources.items():
-            if layer in left:
-                continue
-            edges = folded[layer]
-            given = inputs if edges is None else sources[inputs[0]]
+        given = {
+            layer: inputs if folded[layer] is None else sources[inputs[0]]
+            for layer, inputs in sources.items()
+            if layer not in left
+        }
+        made: dict[Any, Compute | Light] = {}
+        for layer, inputs in given.items():
             # An input may be overwritten if this is its only reader and autograd does not need it:
             # the gradients of the layers in `FRESH` do not use their outputs.
-            owned = tuple(type(each) in FRESH and readers[each.name] == 1 for each in given)
-            place = Place(self.parameters, self._statistics, edges or NO_EDGES, owned)
-            dtype = None if all(_type(each) == _type(layer) for each in given) else getattr(torch, _type(layer))
-            names = tuple(each.name for each in given)
-            compute = OPERATIONS[type(layer)](layer, place)
-            steps.append(_Step(compute, names, layer.name, dtype, ()))
-            if isinstance(layer, keras.layers.Conv2D | keras.layers.DepthwiseConv2D):
-                self._note(layer, given[0], place.edges, compute)
+            owned = tuple(type(each) in FRESH and readers[each.name] == 1 for each in inputs)
+            place = Place(self.parameters, self._statistics, folded[layer] or NO_EDGES, owned, self._draws)
+            make: Any = PARTS.get(type(layer)) or OPERATIONS[type(layer)]
+            made[layer] = make(layer, place)
+        regions = _regions(given, made, readers)
+        steps: list[_Step] = []
+        for layer, compute in made.items():
+            members = regions.get(layer)
+            if members is not None:
+                compute, inputs = self._region(members, given, made)
+            elif isinstance(compute, Light):
+                continue  # in the region of another layer
+            else:
+                inputs = given[layer]
+            dtype = None if all(_type(each) == _type(layer) for each in inputs) else getattr(torch, _type(layer))
+            steps.append(_Step(compute, tuple(each.name for each in inputs), layer.name, dtype, ()))
+            self._note(layer, inputs, compute, members or [layer], folded[layer])
         return self._with_last_reads(steps)
 
-    def _note(self, layer: Any, before: Any, edges: Edges, compute: Compute) -> None:
-        """Keep a convolution if it differs from all so far."""
-        shape, kernel = tuple(before.output.shape[1:]), layer.kernel
-        settings = (layer.strides, layer.padding, layer.dilation_rate, layer.use_bias, layer.compute_dtype)
-        own = Convolution(compute, shape, getattr(torch, layer.compute_dtype), kernel)
-        self._convolutions.setdefault((type(layer), shape, tuple(kernel.shape), edges, *settings), own)
+    def _region(
+        self, members: Sequence[Any], given: dict[Any, list[Any]], made: dict[Any, Any]
+    ) -> tuple[Region, list[Any]]:
+        """The region of these layers, which are in the order of the passes, and its inputs."""
+        inputs = list(dict.fromkeys(each for layer in members for each in given[layer] if each not in members))
+        numbers = {layer: number for number, layer in enumerate([*inputs, *members])}
+        parts = tuple((made[layer].part, tuple(numbers[each] for each in given[layer])) for layer in members)
+        tensors = [tensor for layer in members for tensor in made[layer].tensors]
+        keep = [made[layer].number for layer in members if made[layer].number is not None]
+        take = [partial(self._statistics.keep, number) for number in keep]
+        return Region(Program(len(inputs), parts), tensors, take, self.fusion), inputs
 
-    def try_convolutions(self, images: int) -> int:
-        """Compute each different convolution once, forward and backward; give their number.
+    def _note(
+        self, layer: Any, inputs: Sequence[Any], compute: Any, members: Sequence[Any], edges: Edges | None
+    ) -> None:
+        """Keep a convolution or a region if it differs from all so far."""
+        shapes = tuple(tuple(each.output.shape[1:]) for each in inputs)
+        if isinstance(compute, Region):
+            own: tuple[Any, ...] = (compute.program,)
+        elif isinstance(layer, keras.layers.Conv2D | keras.layers.DepthwiseConv2D):
+            own = (tuple(layer.kernel.shape), edges, layer.strides, layer.padding, layer.dilation_rate, layer.use_bias)
+        else:
+            return
+        variables = tuple(variable for each in members for variable in each.trainable_variables)
+        sample = Sample(compute, shapes, getattr(torch, _type(layer)), variables)
+        self._samples.setdefault((type(layer), shapes, sample.dtype, *own), sample)
 
-        cuDNN and MIOpen then know the fastest algorithm for each shape of a batch of this many
-        images, at the memory of one convolution instead of a whole network's.
+    def try_steps(self, images: int) -> int:
+        """Compute each different convolution and region once, forward and backward.
+
+        Gives their number. cuDNN and MIOpen then know the fastest algorithm for each shape of a
+        batch of this many images, and regions are compiled for it, at the memory of one of them
+        instead of a whole network's.
         """
-        for each in self._convolutions.values():
-            height, width, channels = each.shape
-            (kernel,) = self.parameters.leaves([each.kernel])
-            zeros = torch.zeros(images, height, width, channels, dtype=each.dtype, device=kernel.device)
-            given = zeros.permute(0, 3, 1, 2).requires_grad_()
-            outputs = each.compute(True, given)
-            torch.autograd.grad(outputs, [given, kernel], torch.zeros_like(outputs))
-        return len(self._convolutions)
+        for each in self._samples.values():
+            parameters = self.parameters.leaves(each.variables)
+            inputs = [_zeros((images, *shape), each.dtype, self._device) for shape in each.shapes]
+            with torch.no_grad():
+                each.compute(False, *[value.detach().clone() for value in inputs])
+            # What is read from here on must not be one that may be overwritten.
+            outputs = each.compute(True, *[value * 1 for value in inputs])
+            torch.autograd.grad(outputs, [*inputs, *parameters], torch.zeros_like(outputs))
+        self._statistics.forget()
+        return len(self._samples)
 
     def _with_last_reads(self, steps: Sequence[_Step]) -> list[_Step]:
         seen = {self._output}
@@ -166,6 +217,30 @@ class KerasNetwork:
         return self._body(images, training=training)
 
 
+def _zeros(shape: Sequence[int], dtype: Any, device: Any) -> Tensor:
+    """Zeros that autograd follows, as they come from the layer before."""
+    zeros = torch.zeros(*shape, dtype=dtype, device=device)
+    return (zeros.permute(0, 3, 1, 2) if len(shape) == 4 else zeros).requires_grad_()
+
+
+def _regions(given: dict[Any, list[Any]], made: dict[Any, Any], readers: Counter[str]) -> dict[Any, list[Any]]:
+    """The layers of each region, in the order of the passes, by the layer that gives its output.
+
+    A light layer joins the one that reads it if nothing else does: a region has one output.
+    """
+    ends: dict[Any, Any] = {}
+    for layer in reversed([each for each in given if isinstance(made[each], Light)]):
+        ends.setdefault(layer, layer)
+        for each in given[layer]:
+            if isinstance(made.get(each), Light) and readers[each.name] == 1 and _type(each) == _type(layer):
+                ends[each] = ends[layer]
+    regions: dict[Any, list[Any]] = {}
+    for layer in given:
+        if layer in ends:
+            regions.setdefault(ends[layer], []).append(layer)
+    return regions
+
+
 def network_of(model: Any) -> Network | KerasNetwork:
     """Make the forward pass in PyTorch's own operations if they cover all layers, else Keras's."""
     try:
@@ -177,7 +252,7 @@ def network_of(model: Any) -> Network | KerasNetwork:
 
 def _sources(layer: Any) -> list[Any]:
     """The layers in front of a layer. Raises NotCoveredError if it is used more than once."""
-    if not isinstance(layer, keras.layers.Layer) or type(layer) not in OPERATIONS:
+    if not isinstance(layer, keras.layers.Layer) or type(layer) not in {**OPERATIONS, **PARTS}:
         raise NotCoveredError(f"{layer.name}: {type(layer).__name__}")
     if len(layer._inbound_nodes) != 1:
         raise NotCoveredError(f"{layer.name}: it is used {len(layer._inbound_nodes)} times")

@@ -5,7 +5,7 @@ Results are over all ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -17,13 +17,27 @@ from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.portable.recipe import scale_and_shift
 from replica.trainer.framework import BlankBatch
-from replica.trainer.frameworks.torch.descent import descend
+from replica.trainer.frameworks.torch.descent import FusedDescent, descend
 from replica.trainer.frameworks.torch.memory import little_memory
 from replica.trainer.frameworks.torch.network import Network, network_of
+from replica.trainer.frameworks.torch.step_graph import Capture, CudaGraph, Graph
+from replica.trainer.frameworks.torch.transfer import Transfer
 from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
 from workloads.contract import Workload
+
+
+GRAPHS: dict[str, Callable[..., Graph]] = {"cuda": CudaGraph}
+"""Graphs by the kind of device that has them; AMD's are "cuda", too."""
+
+
+def compiles_on(device: Any, request: TrainRequest) -> bool:
+    """True if what lies between convolutions is compiled, and steps are captured where they can be.
+
+    On CPUs compiling costs more than it gains in the trainings of a search, unless it is asked for.
+    """
+    return request.compile == "on" or (request.compile == "auto" and device.type == "cuda")
 
 
 class TorchSteps(KerasState):
@@ -33,9 +47,12 @@ class TorchSteps(KerasState):
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
         super().__init__(model, optimiser, collective)
-        self._network = network_of(model)
-        self._parameters = self._network.parameters
-        find = objectives.find_of_logits if self._network.gives_logits else objectives.find
+        network = network_of(model)
+        self._forward: Any = network
+        self._network = network if isinstance(network, Network) else None
+        """The native one; None if Keras's layers compute."""
+        self._parameters = network.parameters
+        find = objectives.find_of_logits if network.gives_logits else objectives.find
         self._loss = find(workload.training_loss(request))
         self._scores = [find(each) for each in (workload.validation_loss(request), *workload.metrics)]
         self._trained = list(model.trainable_variables)
@@ -44,6 +61,31 @@ class TorchSteps(KerasState):
         """Factors and offsets of a row of pixels, by its width."""
         self._descent = descend(optimiser, self._trained, self._parameters)
         self._update = UPDATES.load(choose_update(collective.size))(self._descent, collective)
+        self._transfer = Transfer(self._device)
+        self._do = self._step_by(request)
+
+    def _step_by(self, request: TrainRequest) -> Callable[[Any, Any], Any]:
+        """How steps are done: by a graph if the device has graphs, and one rank trains alone."""
+        own = self._network
+        self._compiles = compiles_on(self._device, request)
+        if own is None or not self._compiles:
+            return self._step
+        own.fusion.images = request.batch_size
+        make = GRAPHS.get(self._device.type)
+        # Keras's optimisers may keep numbers of the host, which a graph would take for constants.
+        if make is None or self._collective.size > 1 or not isinstance(self._descent, FusedDescent):
+            return self._step
+        return Capture(self._step, own.generators, make, request.batch_size)
+
+    def compiled(self) -> str:
+        """Say what of the steps is compiled, and what could not be: "regions, graph"."""
+        fusion = self._network.fusion if self._network is not None else None
+        if fusion is None or not self._compiles:
+            return "no"
+        found = ["regions" if fusion.failure is None else f"no regions ({fusion.failure})"]
+        if isinstance(self._do, Capture):
+            found.append("graph" if self._do.failure is None else f"no graph ({self._do.failure})")
+        return ", ".join(found)
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the training steps that follow."""
@@ -55,28 +97,28 @@ class TorchSteps(KerasState):
         On an accelerator they choose by the shapes of whole batches, for one convolution at a time:
         another training may have the rest of the memory.
         """
-        if self._device.type != "cpu" and isinstance(self._network, Network):
+        own = self._network
+        if own is not None and (self._device.type != "cpu" or own.fusion.images):
             with little_memory(self._device):
                 for size in {size for size in sizes if size}:
-                    self._network.try_convolutions(size)
+                    own.try_steps(size)
         before = self.state()
         images, labels = blank(1)
-        self._own_gradients(self._tensor(images), self._tensor(labels), self._scale())
-        self._own_scores(images, labels)
+        with self._transfer(images, labels) as given:
+            self._seed()
+            self._own_gradients(*self._floats(*given), self._scale())
+            self._own_scores(*self._floats(*given))
         self.restore(before)
 
-    def _tensor(self, values: Any) -> Any:
-        """Values on the device as float32; pixels are moved as bytes and normalised there."""
-        own = values if isinstance(values, torch.Tensor) else torch.as_tensor(np.asarray(values))
-        if self._device.type == "cuda" and own.device.type == "cpu":
-            # A copy from memory that is not pinned waits for all steps that are under way.
-            own = own.pin_memory()
-        if own.dtype != torch.uint8:
-            return own.to(self._device, torch.float32, non_blocking=True)
-        count, height, width, channels = own.shape
+    def _floats(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        """A batch on the device as float32; pixels are normalised there."""
+        labels = labels.to(torch.float32)
+        if images.dtype != torch.uint8:
+            return images.to(torch.float32), labels
+        count, height, width, channels = images.shape
         scale, shift = self._row_of(width)
-        rows = own.to(self._device, non_blocking=True).reshape(count, height, width * channels)
-        return rows.to(torch.float32).mul_(scale).sub_(shift).reshape(own.shape)
+        rows = images.reshape(count, height, width * channels).to(torch.float32)
+        return rows.mul_(scale).sub_(shift).reshape(images.shape), labels
 
     def _row_of(self, width: int) -> tuple[Any, Any]:
         # Made once: copying them in each step would wait for what is under way.
@@ -86,9 +128,19 @@ class TorchSteps(KerasState):
 
     def train(self, images: Any, labels: Any) -> Any:
         """Do one update; give the sum of the losses, the images, and the norm of the gradient."""
+        self._seed()
+        with self._transfer(images, labels) as given:
+            return self._do(*given)
+
+    def _seed(self) -> None:
+        if self._network is not None:
+            self._network.seed()
+
+    def _step(self, images: Any, labels: Any) -> Any:
+        """Do one update with a batch that is on the device."""
         scale = self._scale()
         if len(images):
-            sums, gradients = self._own_gradients(self._tensor(images), self._tensor(labels), scale)
+            sums, gradients = self._own_gradients(*self._floats(images, labels), scale)
         else:
             sums = torch.zeros(2, device=self._device)
             gradients = self._parameters.zeros(self._trained)
@@ -106,7 +158,7 @@ class TorchSteps(KerasState):
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
         """Compute this rank's sums, and the gradients of its mean loss times the scale."""
-        losses = self._loss(labels, self._network(images, training=True))
+        losses = self._loss(labels, self._forward(images, training=True))
         loss = losses.mean() if scale is None else losses.mean() * scale
         found = torch.autograd.grad(loss, self._parameters.leaves(self._trained))
         sums = torch.stack([losses.detach().sum(), self._count(images)])
@@ -118,16 +170,17 @@ class TorchSteps(KerasState):
 
     def evaluate(self, images: Any, labels: Any) -> Any:
         """Evaluate; give sums over all ranks: loss, metrics, images."""
-        return self._collective.sum_tensors([self._own_scores(images, labels)], "scores")[0]
+        with self._transfer(images, labels) as given:
+            own = self._own_scores(*self._floats(*given))
+        return self._collective.sum_tensors([own], "scores")[0]
 
     def _own_scores(self, images: Any, labels: Any) -> Any:
         """Evaluate this rank's images; give the sums of loss and metrics, and their number."""
         if not len(images):
             return torch.zeros(len(self._scores) + 1, device=self._device)
         with torch.no_grad():
-            outputs = self._network(self._tensor(images), training=False)
-            truth = self._tensor(labels)
-            sums = [score(truth, outputs).float().sum() for score in self._scores]
+            outputs = self._forward(images, training=False)
+            sums = [score(labels, outputs).float().sum() for score in self._scores]
         return torch.stack([*sums, self._count(images)])
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:

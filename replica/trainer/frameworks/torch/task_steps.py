@@ -13,6 +13,7 @@ from replica.trainer.frameworks.torch.descent import descend
 from replica.trainer.frameworks.torch.network import Network, network_of
 from replica.trainer.frameworks.torch.parameters import Parameters
 from replica.trainer.frameworks.torch.steps import TorchSteps
+from replica.trainer.frameworks.torch.transfer import Transfer
 from replica.trainer.model.state import KerasState
 from replica.trainer.tasks.classification import SignalClassification
 from replica.trainer.tasks.contract import Task, trained_variables
@@ -30,9 +31,13 @@ class TorchTaskSteps(TorchSteps):
         self._kept = KeptRows(task.columns)
         self.take_rows = self._kept.take
         self._device = self._trained[0].value.device
-        self._parameters = _compute_natively(task)
+        self._rows = {}
+        self._network = _network(task)
+        self._parameters = self._network.parameters if self._network is not None else Parameters()
         self._descent = descend(optimiser, self._trained, self._parameters)
         self._update = UPDATES.load(choose_update(collective.size))(self._descent, collective)
+        self._transfer = Transfer(self._device)
+        self._do = self._step_by(request)
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
         """Compute this rank's sums, and the gradients of each part's mean loss times the scale."""
@@ -51,21 +56,18 @@ class TorchTaskSteps(TorchSteps):
         """Keep the rows of the examples; give 0 for the loss, and their number."""
         if len(images):
             with torch.no_grad():
-                self._kept.keep(self._task.rows(self._tensor(images), self._tensor(labels)).float().cpu().numpy())
+                self._kept.keep(self._task.rows(images, labels).float().cpu().numpy())
         return torch.stack([self._count([]), self._count(images)])
 
 
-def _compute_natively(task: Task) -> Parameters:
-    """Compute a classifier in PyTorch's own operations if they cover all of its layers.
-
-    Gives the parameters of these operations, which are empty if Keras's layers compute.
-    """
+def _network(task: Task) -> Network | None:
+    """Let PyTorch's own operations compute a classifier if they cover all of its layers."""
     if isinstance(task, SignalClassification):
         network = network_of(task.network)
         if isinstance(network, Network) and network.gives_logits:
             task.forward = network
-            return network.parameters
-    return Parameters()
+            return network
+    return None
 
 
 def _zeros_if_unused(gradient: Any, value: Any) -> Any:

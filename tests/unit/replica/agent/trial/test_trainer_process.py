@@ -20,7 +20,7 @@ from replica.agent.trial.trainer_process import RankSetup, RankSocket, TrainerPr
 
 REQUEST = TrainRequest(
     architecture_path="architecture.json", dataset="digits", batch_size=64, epochs=2, max_epochs=4, patience=9, seed=3,
-    learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="float32", xla=False, progress_interval_s=1.0,
+    learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="float32", compile="auto", progress_interval_s=1.0,
 )  # fmt: skip
 
 

@@ -1,0 +1,168 @@
+"""Figures of one accelerator: the trainer's step, and the fastest loops, each in a process alone.
+
+python -m benchmarks.card trainer torch 256 [--compile off] [--images host] [--kernels]
+python -m benchmarks.card loop torch.graph 256
+
+Prints a line of JSON for each figure as soon as it is there. ResNet-50 at 224 x 224, in bfloat16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from aiperf.config.datasets import Dataset
+from benchmarks.gpu import LOOPS, Job, images_per_s
+from replica.trainer.data.contract import Batches, RankShare
+from replica.trainer.frameworks import FRAMEWORKS
+
+CLASSES = 1000
+
+
+def show(**figures: Any) -> None:
+    """Print a line, at once: what comes after may be cut off."""
+    print(json.dumps(figures), flush=True)
+
+
+class HostPixels:
+    """The same batch of pixels from the host's memory again and again, as a pipeline hands it over."""
+
+    input_type = np.uint8
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
+        """Yield as many whole batches as the data set has."""
+        side = self.dataset.image_size
+        pixels = np.random.default_rng(1).integers(0, 256, (batch_size, side, side, 3), np.uint8)
+        labels = np.eye(self.dataset.classes, dtype=np.float32)[np.arange(batch_size) % self.dataset.classes]
+        for _ in range(self.dataset.train_images // batch_size):
+            yield pixels, labels
+
+    def validation_batches(self, batch_size: int, share: RankShare) -> Iterator[Any]:
+        """Yield one batch."""
+        return iter(list(self.train_batches(batch_size, 0, 0, share))[:1])
+
+    known_batches: Any = None
+
+
+def alone(lock: str | None) -> None:
+    """Wait for others with the same lock file, which measure; hold it to the end of this process."""
+    if lock is not None:
+        fcntl.flock(os.open(lock, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+
+
+def trainers(arguments: argparse.Namespace) -> None:
+    """Time the trainer at each size of a batch."""
+    began = time.perf_counter()
+    framework = FRAMEWORKS.load(arguments.what)()
+    framework.configure(os.cpu_count() or 1, 0)
+    show(trainer=arguments.what, import_s=time.perf_counter() - began)
+    alone(arguments.lock)
+    for batch in map(int, arguments.batch.split(",")):
+        trainer(framework, arguments, batch)
+
+
+def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> None:
+    """Time the trainer's step: until it is ready, its first epoch, and steady epochs."""
+    name, side = arguments.what, arguments.size
+    # Keras takes its backend from the framework that is loaded before it.
+    from benchmarks.trainings.training import trainer_and_steps as ready_trainer  # noqa: PLC0415
+    from replica.trainer.data.synthetic import SyntheticSource  # noqa: PLC0415
+
+    facts = Dataset("synthetic", arguments.steps * batch, batch, side, CLASSES, batch, 60)
+    source: Any = HostPixels(facts) if arguments.images == "host" else SyntheticSource(facts)
+    began = time.perf_counter()
+    policy = arguments.precision if arguments.precision == "float32" else f"mixed_{arguments.precision}"
+    run, steps = ready_trainer(framework, source, policy, batch, compiles=arguments.compile)
+    common = {"trainer": name, "batch": batch, "compile": arguments.compile, "images": arguments.images}
+    show(**common, ready_s=time.perf_counter() - began)
+    began = time.perf_counter()
+    run()
+    show(**common, first_epoch_s=time.perf_counter() - began)
+    rates, times = [], []
+    for _ in range(arguments.rounds):
+        rates.append(round(run()))
+        times.append(round(time.time() % 1000, 1))
+    state = steps.compiled() if hasattr(steps, "compiled") else ""
+    show(**common, images_per_s=sorted(rates)[len(rates) // 2], rounds=rates, at=times, compiled=state, **memory(name))
+    if arguments.kernels and name == "torch":
+        kernels(run)
+
+
+def memory(name: str) -> dict[str, float]:
+    """Most bytes of the accelerator in use at a time, in GB."""
+    if name == "torch":
+        import torch  # noqa: PLC0415
+
+        if not torch.cuda.is_available():
+            return {}
+        return {"peak_gb": torch.cuda.max_memory_allocated() / 1e9, "reserved_gb": torch.cuda.max_memory_reserved() / 1e9}
+    if name == "jax":
+        import jax  # noqa: PLC0415
+
+        return {"peak_gb": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0) / 1e9}
+    return {}
+
+
+def kernels(run: Callable[[], float]) -> None:
+    """Show the kernels that an epoch's time goes into."""
+    import torch  # noqa: PLC0415
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+        run()
+    found = sorted(recorded.key_averages(), key=lambda each: -each.self_device_time_total)[:45]
+    for each in found:
+        show(kernel=each.key[:110], ms=each.self_device_time_total / 1e3, count=each.count)
+
+
+def loops(arguments: argparse.Namespace) -> None:
+    """Time a bare loop at each size of a batch."""
+    __import__(arguments.what.split(".")[0])
+    alone(arguments.lock)
+    for batch in map(int, arguments.batch.split(",")):
+        loop(arguments, batch)
+
+
+def loop(arguments: argparse.Namespace, batch: int) -> None:
+    """Time a bare loop."""
+    name, variant = arguments.what.split(".")
+    began = time.perf_counter()
+    step, wait, on = LOOPS[name][0](variant, Job(arguments.size, batch, CLASSES, arguments.precision))
+    wait(step())
+    first = time.perf_counter() - began
+    rate = images_per_s(step, wait, batch, arguments.seconds)
+    show(loop=arguments.what, batch=batch, on=on, first_step_s=first, images_per_s=rate, **memory(name))
+
+
+def main() -> int:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("trainer", "loop"))
+    parser.add_argument("what", help="a framework; a loop: FRAMEWORK.VARIANT")
+    parser.add_argument("batch", help="images of a step; several are measured in turn: 256,64")
+    parser.add_argument("--size", type=int, default=224, help="side of an image (default: %(default)s)")
+    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "float16"))
+    parser.add_argument("--compile", default="auto", choices=("auto", "on", "off"))
+    parser.add_argument("--images", default="device", choices=("device", "host"), help="where batches come from")
+    parser.add_argument("--steps", type=int, default=24, help="of an epoch (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="epochs that count (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a loop (default: %(default)s)")
+    parser.add_argument("--kernels", action="store_true", help="also list the kernels of an epoch, by time")
+    parser.add_argument("--lock", metavar="FILE", help="measure while no other with this file does; imports overlap")
+    arguments = parser.parse_args()
+    (trainers if arguments.part == "trainer" else loops)(arguments)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
