@@ -130,6 +130,9 @@ class BuiltFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     """Variables that change what the framework does: TF_*, XLA_*, NVIDIA_*, and similar ones."""
     fingerprint: Name | None = None
     """Fingerprint of the data set that a sample of images was compared with; None: unknown."""
+    compiled: Name | None = None
+    """What is compiled of the steps, such as "XLA", "regions, graph" or "no", and why something
+    could not be; None: not recorded."""
 
 
 class HybridTraining(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):

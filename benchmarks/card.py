@@ -33,7 +33,7 @@ def show(**figures: Any) -> None:
 
 
 class HostPixels:
-    """The same batch of pixels from the host's memory again and again, as a pipeline hands it over."""
+    """The same batch of pixels in the host's memory again and again, as a pipeline gives it."""
 
     input_type = np.uint8
 
@@ -56,7 +56,7 @@ class HostPixels:
 
 
 def alone(lock: str | None) -> None:
-    """Wait for others with the same lock file, which measure; hold it to the end of this process."""
+    """Wait for others that measure with the same lock file; hold it until this process ends."""
     if lock is not None:
         fcntl.flock(os.open(lock, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
 
@@ -106,7 +106,10 @@ def memory(name: str) -> dict[str, float]:
 
         if not torch.cuda.is_available():
             return {}
-        return {"peak_gb": torch.cuda.max_memory_allocated() / 1e9, "reserved_gb": torch.cuda.max_memory_reserved() / 1e9}
+        return {
+            "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+            "reserved_gb": torch.cuda.max_memory_reserved() / 1e9,
+        }
     if name == "jax":
         import jax  # noqa: PLC0415
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from aiperf.config.sections.base import MOST, Duration, Precision, Section
 
@@ -57,3 +57,12 @@ class TrainingSection(Section):
     """Divide the rate of a late update by 1 + its staleness (Zhang et al. 2016)."""
     checkpoint_interval: Duration = 300.0
     """Least time between checkpoints of a trial, which are taken at ends of epochs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _earlier_name(cls, values: Any) -> Any:
+        """Read `xla`, the name of `compile` in earlier runs: true, or false for the default."""
+        if isinstance(values, dict) and isinstance(values.get("xla"), bool) and "compile" not in values:
+            return {**{key: value for key, value in values.items() if key != "xla"},
+                    "compile": "on" if values["xla"] else "auto"}  # fmt: skip
+        return values

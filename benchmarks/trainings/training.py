@@ -22,7 +22,11 @@ from workloads.classification import CLASSIFICATION
 
 
 def trainer(
-    framework: Framework, source: DataSource, precision: str, batch: int, seconds: Callable[[], float] = time.perf_counter
+    framework: Framework,
+    source: DataSource,
+    precision: str,
+    batch: int,
+    seconds: Callable[[], float] = time.perf_counter,
 ) -> Callable[[], float]:
     """A function that trains an epoch and gives images/s of the training phase."""
     return trainer_and_steps(framework, source, precision, batch, seconds)[0]

@@ -41,6 +41,9 @@ class CompiledSteps(Protocol):
         Every rank calls it.
         """
 
+    def compiled(self) -> str:
+        """Say what compiles the steps, or a part of them, and after `prepare` what it could not."""
+
     def train(self, images: Any, labels: Any) -> Any:
         """Do one update; give results over all ranks, on the device, (3,) float32.
 

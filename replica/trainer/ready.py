@@ -50,6 +50,12 @@ class ReadyTraining:
         found = built.architecture_of(self._model, self._architecture).hash
         if found != self._architecture.hash:
             raise TrialFailedError("mismatch", f"the built model is {found}, not {self._architecture.hash}")
+        optimiser = optimisers.build_optimiser(self._model, request)
+        steps = framework.compile(self._model, optimiser, workload, collective, request)
+        trained = Trained(self._model, self._model.trainable_variables)
+        inputs = TrainingInputs(workload, source, collective, request, linear_rate(request))
+        self._training = training_of(steps, inputs, trained, clock)
+        self._training.warm_up()
         self.built = BuiltFacts(
             architecture=found,
             compute=built.compute_types(self._model),
@@ -58,14 +64,9 @@ class ReadyTraining:
             source_hash=source_hash(),
             environment=framework_variables(),
             fingerprint=fingerprint_of(request, dataset, collective.rank, collective.size),
+            compiled=steps.compiled(),
         )
         """Facts of the model that rank 0 has built, and the devices of all ranks."""
-        optimiser = optimisers.build_optimiser(self._model, request)
-        steps = framework.compile(self._model, optimiser, workload, collective, request)
-        trained = Trained(self._model, self._model.trainable_variables)
-        inputs = TrainingInputs(workload, source, collective, request, linear_rate(request))
-        self._training = training_of(steps, inputs, trained, clock)
-        self._training.warm_up()
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train, or evaluate weights; True if patience ended it. Raises TrialFailedError."""

@@ -152,16 +152,6 @@ class ReadyScience:
         # Ranks draw different dropout masks; the weights are rank 0's.
         builder.set_up(request.precision, request.seed + collective.rank)
         task = TASKS.load(size.task)(size.settings)
-        self.built = BuiltFacts(
-            architecture=next(iter(size.networks.values()))().hash,
-            compute=built.compute_types(task.network),
-            devices=collective.gather(framework.device(collective.local_rank)),
-            framework=framework.name(),
-            source_hash=source_hash(),
-            environment=framework_variables(),
-            fingerprint=dataset.fingerprint,
-        )
-        """Facts of the networks that rank 0 has built, and the devices of all ranks."""
         variables = trained_variables(task)
         optimiser = build_scheduled(variables, size.schedule, request)
         compiled = framework.compile_task(task, optimiser, collective, request)
@@ -173,6 +163,17 @@ class ReadyScience:
         self._training = training_of(compiled, inputs, trained, clock)
         self._training.warm_up()
         compiled.take_rows()  # of the blank example
+        self.built = BuiltFacts(
+            architecture=next(iter(size.networks.values()))().hash,
+            compute=built.compute_types(task.network),
+            devices=collective.gather(framework.device(collective.local_rank)),
+            framework=framework.name(),
+            source_hash=source_hash(),
+            environment=framework_variables(),
+            fingerprint=dataset.fingerprint,
+            compiled=compiled.compiled(),
+        )
+        """Facts of the networks that rank 0 has built, and the devices of all ranks."""
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train; True if the target ended it. Raises TrialFailedError."""

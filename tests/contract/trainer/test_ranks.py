@@ -71,7 +71,7 @@ def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
     fields: dict[str, Any] = {
         "architecture_path": str(path), "dataset": "digits", "batch_size": 32, "epochs": 2, "max_epochs": 4,
         "patience": 9, "seed": 3, "learning_rate": 0.02, "momentum": 0.9, "label_smoothing": 0.1,
-        "precision": "float32", "xla": False, "progress_interval_s": 0.02,
+        "precision": "float32", "compile": "auto", "progress_interval_s": 0.02,
     }  # fmt: skip
     return TrainRequest(**{**fields, **changes})
 

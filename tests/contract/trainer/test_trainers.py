@@ -70,7 +70,7 @@ def request_in(folder: Path, architecture: Architecture = TINY, **changes: Any) 
     fields: dict[str, Any] = {
         "architecture_path": str(path), "dataset": "digits", "batch_size": 64, "epochs": 2,
         "max_epochs": 4, "patience": 9, "seed": 3, "learning_rate": 0.1, "momentum": 0.9,
-        "label_smoothing": 0.1, "precision": "float32", "xla": False,
+        "label_smoothing": 0.1, "precision": "float32", "compile": "auto",
         "progress_interval_s": 0.02,
     }  # fmt: skip
     return TrainRequest(**{**fields, **changes})
@@ -161,7 +161,9 @@ def test_the_real_trainer_learns(parent: Parent) -> None:
     assert quality_of(epochs[-1]) > 0.5, "ten classes: chance is 0.1"
 
 
-@pytest.mark.parametrize("setting", [{"precision": "mixed_bfloat16"}, {"precision": "mixed_float16"}, {"xla": True}])
+@pytest.mark.parametrize(
+    "setting", [{"precision": "mixed_bfloat16"}, {"precision": "mixed_float16"}, {"compile": "on"}]
+)
 def test_the_real_trainer_learns_in_every_setting(
     make_request: MakeRequest, tmp_path: Path, setting: dict[str, Any]
 ) -> None:

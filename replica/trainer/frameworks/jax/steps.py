@@ -146,6 +146,10 @@ class JaxSteps(KerasState):
         self._under_way: deque[Any] = deque()
         """Results of the steps that the device may not have finished, the oldest first."""
 
+    def compiled(self) -> str:
+        """XLA compiles all of it."""
+        return "XLA"
+
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the training steps that follow."""
         self._raw.set_rate(rate)

@@ -62,10 +62,15 @@ class TensorFlowSteps(KerasState):
         # graph.
         whole, shapes = self._update.compilable, (model.input_shape[1:], model.output_shape[-1:])
         xla = request.compile == "on" or (request.compile == "auto" and bool(tf.config.list_physical_devices("GPU")))
+        self._compiler = "XLA" if xla else "no"
         self._gradients = self._own_gradients if whole else compiled(self._own_gradients, shapes, xla)
         self.train = compiled(self._train, shapes, xla and whole) if self._update.traceable else self._train
         self._score = compiled(self._evaluate, shapes, xla)
         self.evaluate = self._score if collective.size == 1 else compiled(self._evaluate_together, shapes, False)
+
+    def compiled(self) -> str:
+        """Say whether XLA compiles the steps."""
+        return self._compiler
 
     def _own_gradients(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
         """Compute this rank's sums, and the gradients of its mean loss."""

@@ -28,6 +28,7 @@ class TensorFlowTaskSteps(TensorFlowSteps):
         shapes = (task.input_shape, task.target_shape)
         # Only if asked for: XLA does not know every operation on regions of images.
         xla = request.compile == "on"
+        self._compiler = "XLA" if xla else "no"
         self._gradients = self._own_gradients
         if self._update.traceable:
             self.train = compiled(self._train, shapes, xla and self._update.compilable)

@@ -117,14 +117,11 @@ class Network:
             made[layer] = make(layer, place)
         regions = _regions(given, made, readers)
         steps: list[_Step] = []
-        for layer, compute in made.items():
+        for layer, own in made.items():
             members = regions.get(layer)
-            if members is not None:
-                compute, inputs = self._region(members, given, made)
-            elif isinstance(compute, Light):
+            if members is None and isinstance(own, Light):
                 continue  # in the region of another layer
-            else:
-                inputs = given[layer]
+            compute, inputs = (own, given[layer]) if members is None else self._region(members, given, made)
             dtype = None if all(_type(each) == _type(layer) for each in inputs) else getattr(torch, _type(layer))
             steps.append(_Step(compute, tuple(each.name for each in inputs), layer.name, dtype, ()))
             self._note(layer, inputs, compute, members or [layer], folded[layer])

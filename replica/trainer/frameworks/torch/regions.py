@@ -1,8 +1,8 @@
 """What lies between a network's convolutions, as regions that are computed together.
 
-Normalisations, sums, ReLUs and pooling do little arithmetic, but each reads and writes whole images:
-on an accelerator these passes over memory take most of a step. A compiler fuses a region into few
-of them (`fused`); uncompiled, the parts are PyTorch's own operations one by one.
+Normalisations, sums, ReLUs and pooling do little arithmetic, but each reads and writes whole
+images: on an accelerator these passes over memory take most of a step. A compiler fuses a region
+into few of them (`fused`); uncompiled, the parts are PyTorch's own operations one by one.
 
 Images are tensors (N, C, H, W) with the channels innermost in memory.
 """
@@ -180,6 +180,12 @@ def fused(program: Program, training: bool) -> Callable[..., tuple[Tensor, ...]]
     return torch.compile(own, fullgraph=True, dynamic=False, backend=BACKEND)  # type: ignore[no-any-return]
 
 
+def short(error: Exception) -> str:
+    """An exception in a line that fits into a record."""
+    line = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {line}"[:100]
+
+
 class Fusion:
     """Whether the regions of a network are compiled, for batches of how many images."""
 
@@ -197,15 +203,19 @@ class Fusion:
         """Compile nothing from here on. Raises the error if memory was short."""
         if is_out_of_memory(error):
             raise error
-        self.failure = f"{type(error).__name__}: {error}"
-        log.warning("what lies between convolutions is not compiled: %s", self.failure)
+        self.failure = short(error)
+        log.warning("what lies between convolutions is not compiled: %s", error)
 
 
 class Region:
     """A program on the tensors of its place in a network."""
 
     def __init__(
-        self, program: Program, tensors: Sequence[Tensor], keep: Sequence[Callable[[Tensor, Tensor], None]], fusion: Fusion
+        self,
+        program: Program,
+        tensors: Sequence[Tensor],
+        keep: Sequence[Callable[[Tensor, Tensor], None]],
+        fusion: Fusion,
     ) -> None:
         self.program = program
         self._tensors = tensors

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import torch
 
+from replica.trainer.frameworks.torch.regions import short
+
 log = logging.getLogger(__name__)
 
 Tensor = Any
@@ -82,7 +84,7 @@ class Capture:
             try:
                 self._graph = self._make(self._step, images, labels, self._generators)
             except Exception as error:  # of a library that cannot be captured
-                self.failure = f"{type(error).__name__}: {error}"
+                self.failure = short(error)
         if self.failure is not None:
             log.info("steps are not captured as a graph: %s", self.failure)
         return self.failure is None

@@ -27,7 +27,6 @@ from replica.trainer.model.state import KerasState
 from replica.trainer.updates import UPDATES, choose_update
 from workloads.contract import Workload
 
-
 GRAPHS: dict[str, Callable[..., Graph]] = {"cuda": CudaGraph}
 """Graphs by the kind of device that has them; AMD's are "cuda", too."""
 
@@ -82,10 +81,10 @@ class TorchSteps(KerasState):
         fusion = self._network.fusion if self._network is not None else None
         if fusion is None or not self._compiles:
             return "no"
-        found = ["regions" if fusion.failure is None else f"no regions ({fusion.failure})"]
+        parts = {"regions": fusion.failure}
         if isinstance(self._do, Capture):
-            found.append("graph" if self._do.failure is None else f"no graph ({self._do.failure})")
-        return ", ".join(found)
+            parts["graph"] = self._do.failure
+        return ", ".join(name if failure is None else f"no {name} ({failure})" for name, failure in parts.items())
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the training steps that follow."""

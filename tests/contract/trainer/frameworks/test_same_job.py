@@ -146,6 +146,6 @@ def test_a_child_on_another_framework_has_its_parents_function(
     assert found.validation_loss == pytest.approx(before.best.validation_loss, rel=1e-4)
 
 
-def test_pytorch_is_not_asked_to_compile_with_xla() -> None:
-    with pytest.raises(ConfigError, match=r"training\.xla: true; PyTorch does not compile with XLA"):
-        load_config(overrides={"training.framework": "torch", "training.xla": True})
+def test_jax_is_not_asked_to_compile_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"training\.compile: off; JAX always compiles"):
+        load_config(overrides={"training.framework": "jax", "training.compile": "off"})

@@ -115,7 +115,8 @@ def trained(steps: Any, numbers: range, tail: int = BATCH - 1) -> list[Any]:
 def test_a_replayed_step_follows_rate_masks_and_state_as_one_without_a_graph(
     trains_on: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from replica.trainer.frameworks.torch import descent, steps as module
+    from replica.trainer.frameworks.torch import descent
+    from replica.trainer.frameworks.torch import steps as module
     from replica.trainer.frameworks.torch.step_graph import STEPS_BEFORE, Capture
     from tests.support.trainings.replayed import ReplayedGraph
 

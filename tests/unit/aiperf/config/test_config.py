@@ -22,10 +22,15 @@ def test_defaults_are_the_papers() -> None:
 def test_file_goes_over_preset_and_overrides_go_over_both(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('[run]\nduration = "1h30m"\nseed = 7\n[training]\nbatch_size = 16\n')
-    config = load_config(file, "quick", {"run.seed": 8, "training.xla": True})
+    config = load_config(file, "quick", {"run.seed": 8, "training.compile": "on"})
     assert config.run.duration == 5400.0
     assert (config.run.seed, config.run.replicas) == (8, 2)
-    assert (config.batch_size, config.max_epochs, config.training.xla) == (16, 6, True)
+    assert (config.batch_size, config.max_epochs, config.training.compile) == (16, 6, "on")
+
+
+@pytest.mark.parametrize(("xla", "found"), [(True, "on"), (False, "auto")])
+def test_runs_of_earlier_versions_say_xla(xla: bool, found: str) -> None:
+    assert load_config(overrides={"training.xla": xla}).training.compile == found
 
 
 def test_all_problems_are_reported_at_once() -> None:

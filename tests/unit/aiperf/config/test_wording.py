@@ -61,7 +61,7 @@ def test_what_a_setting_allows_is_read_from_its_type() -> None:
     assert found["run.replicas"] == "a whole number from 1 to 100000"
     assert found["run.launcher"].startswith("local, ")
     assert found["run.name"] == "a text of 1 to 100 characters, without control characters"
-    assert found["training.xla"] == "true or false"
+    assert found["training.compile"] == "auto, on or off"
     assert found["training.learning_rate"] == "a number above 0 and at most 1000"
     assert found["training.precision"] == "float32, mixed_bfloat16 or mixed_float16"
     assert found["replica.progress_interval"] == "a duration such as 90s, 5m, 1h30m or 12h, at most 10s"
