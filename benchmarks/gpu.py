@@ -116,7 +116,7 @@ def torch_loop(variant: str, job: Job) -> tuple[Step, Wait, str]:
     scaler = torch.amp.GradScaler(device.type, enabled=job.precision == "float16")
     images = torch.randn(job.batch, 3, job.size, job.size, device=device).to(memory_format=torch.channels_last)
     labels = torch.arange(job.batch, device=device) % job.classes
-    forward = model if variant == "eager" else torch.compile(model)
+    forward = model if variant == "eager" else torch.compile(model, dynamic=False)
 
     def step() -> Any:
         with torch.autocast(device.type, low or torch.bfloat16, enabled=low is not None):

@@ -13,7 +13,7 @@ import contextlib
 import errno
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -66,6 +66,7 @@ from replica.agent.trial.trainer_process import TrainerProcess
 from replica.measure.micro.node_job import NodeJob
 from replica.search.planner import Planner
 from replica.trainer.settings import TelemetrySettings
+from replica.trainer.temporary import kept_programs
 from workloads.data import find_set
 from workloads.science import SCIENCE
 
@@ -341,9 +342,10 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     records = Patience(config.storage.patience, reports.of("records"))
     # Records and files wait for storage separately, and are reported separately: a history file may
     # be refused (a quota) while checkpoints can be written, and the other way round.
-    with PATIENCE.set(config.storage.patience, reports.of("files")):
+    keeps = bool(own) and len(arguments.hosts.split(",")) == 1  # the folder is on this node alone
+    with PATIENCE.set(config.storage.patience, reports.of("files")), kept_programs(keeps) as programs:
         writer = await open_writer(paths, arguments.replica, clock, records, reader)
-        agent = Agent(make_context(arguments, config, paths, writer, output))
+        agent = Agent(make_context(arguments, config, paths, writer, output, programs))
         # Records are written by a thread from here on, whose errors reach the agent by this call.
         writer.in_background(agent.fail_replica)
         reports.attend(agent.note_storage)
@@ -373,10 +375,19 @@ def clock_of(config: RunConfig, replica: int) -> SystemClock:
 
 
 def make_context(
-    arguments: argparse.Namespace, config: RunConfig, paths: RunPaths, writer: HistoryWriter, output: MessageOutput
+    arguments: argparse.Namespace,
+    config: RunConfig,
+    paths: RunPaths,
+    writer: HistoryWriter,
+    output: MessageOutput,
+    variables: Mapping[str, str],
 ) -> ReplicaContext:
-    """The context of the replica's trials: its planner, its trainers, its way to the primary."""
+    """The context of the replica's trials: its planner, its trainers, its way to the primary.
+
+    Trainers get these variables, but for those that say which devices they have.
+    """
     share = share_of_node(arguments, config)
+    ranks = replace(share.ranks, environment={**variables, **share.ranks.environment})
     several = len(share.ranks.hosts) > 1
     telemetry = further_nodes_telemetry(config, paths, writer.name, arguments.replica) if several else None
     environment = visible_devices(share.accelerators)
@@ -388,7 +399,7 @@ def make_context(
         writer=writer,
         search=Planner(arguments.replica, config, paths, share.memory) if config.run.suite == "automl" else None,
         ranks=share.ranks.ranks,
-        start_trainer=partial(TrainerProcess.start, replace(share.ranks, telemetry=telemetry)),
+        start_trainer=partial(TrainerProcess.start, replace(ranks, telemetry=telemetry)),
         precision=share.memory.precision,
         send=output.send,
         measure_node=job.measure if arguments.measure and config.micro.suite != "none" else None,
