@@ -7,7 +7,11 @@ for the device. `jax_two_ranks_host_ms`: CPU time of the main thread for a step 
 that of one, ResNet-50 at 32 x 32; compiling it takes a minute. `main_thread_images_per_s`: images a
 second of the CPU time of the thread that trains, from encoded ones of 224 x 224 to batches that can
 be sent to the device; others decode. `uint8_ratio`: that figure against the same with images that
-are stacked and normalised by the host, in turn.
+are stacked and normalised by the host, in turn. `torch_graph_breaks`: places in the regions of
+PyTorch's networks that its compiler cannot follow. `torch_regions_ratio_cpu`: speed of a step of
+ResNet-50 at 32 x 32 with compiled regions over the eager one, in turn, on this CPU; compiling them
+takes minutes. `standby_slowdown`: time of a step while another network warms up on other cores,
+over that alone (for accelerators: `python -m benchmarks.card standby torch 256`).
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ on an accelerator each waits for all before."""
 
 STEPS, SIDE, CLASSES = 20, 32, 10
 
+BATCH_OF_REGIONS = 16
+
 BATCH, INPUT_IMAGES = 256, 4096
 """Of the input: images of a batch, and of a round."""
 
@@ -54,8 +60,10 @@ def opened(name: str, ranks: int) -> tuple[Any, Any]:
     return framework, collective
 
 
-def steps_of(framework: Any, collective: Any, precision: str = "float32") -> Any:
-    """The steps of ResNet-50 for one image, ready to train."""
+def steps_of(
+    framework: Any, collective: Any, precision: str = "float32", compiles: str = "auto", images: int = 1
+) -> Any:
+    """The steps of ResNet-50 for batches of this many images, ready to train."""
     # Keras takes its backend from the framework that is loaded before it.
     from replica.trainer.model.builder import build_model, set_up  # noqa: PLC0415
     from replica.trainer.model.optimisers import build_optimiser  # noqa: PLC0415
@@ -63,10 +71,10 @@ def steps_of(framework: Any, collective: Any, precision: str = "float32") -> Any
     from workloads.classification import CLASSIFICATION  # noqa: PLC0415
 
     set_up(precision, seed=1)
-    request = request_for("digits", batch_size=1, precision=precision)
+    request = request_for("digits", batch_size=images, precision=precision, compile=compiles)
     model = build_model(resnet(50, SIDE, CLASSES))
     steps = framework.compile(model, build_optimiser(model, request), CLASSIFICATION, collective, request)
-    steps.prepare(batch, (1,))
+    steps.prepare(batch, (images,))
     steps.share()
     return steps
 
@@ -100,6 +108,44 @@ def host_waits() -> int:
                 steps.set_learning_rate(0.1 / (number + 1))
                 steps.train(*batch(1))
     return found
+
+
+def graph_breaks() -> float:
+    """Graph breaks of the regions of ResNet-50 in training and in evaluation."""
+    own = opened("torch", 1)
+    from torch._dynamo.utils import counters  # noqa: PLC0415
+
+    from replica.trainer.frameworks.torch import regions  # noqa: PLC0415
+
+    regions.BACKEND = "eager"  # what breaks is found before anything is compiled
+    steps = steps_of(*own, compiles="on", images=BATCH_OF_REGIONS)
+    steps.train(*batch(BATCH_OF_REGIONS))
+    steps.evaluate(*batch(BATCH_OF_REGIONS))
+    assert steps.compiled().startswith("regions") and counters["stats"]["unique_graphs"] > 1
+    return float(sum(counters["graph_break"].values()))
+
+
+def regions_ratio() -> float:
+    """Speed with compiled regions over that without."""
+    own = opened("torch", 1)
+    kinds = {compiles: steps_of(*own, compiles=compiles, images=BATCH_OF_REGIONS) for compiles in ("on", "off")}
+    given = batch(BATCH_OF_REGIONS)
+
+    def step(steps: Any) -> float:
+        began = time.process_time()
+        steps.read([steps.train(*given)])
+        return 1 / (time.process_time() - began)
+
+    speeds = median_values({name: partial(step, steps) for name, steps in kinds.items()}, STEPS)
+    return speeds["on"] / speeds["off"]
+
+
+def standby_slowdown() -> float:
+    """Time of a step beside a warm-up over that alone, on CPUs that are each one's own."""
+    words = ["standby", "torch", "8", "--size", "32", "--steps", "4", "--compile", "off", "--precision", "float32"]
+    command = [sys.executable, "-m", "benchmarks.card", *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1])["standby_slowdown"])
 
 
 def host_ms(ranks: int) -> float:
@@ -175,8 +221,14 @@ def measured(what: str, ranks: int = 1) -> float:
     return float(printed[0].splitlines()[-1])
 
 
+MEASURED = {"host_waits": host_waits, "graph_breaks": graph_breaks, "regions_ratio": regions_ratio}
+"""What a process measures by itself, but for the time of several ranks."""
+
 KEYS = {
     "torch_host_waits": lambda: measured("host_waits"),
+    "torch_graph_breaks": lambda: measured("graph_breaks"),
+    "torch_regions_ratio_cpu": lambda: measured("regions_ratio"),
+    "standby_slowdown": standby_slowdown,
     "jax_two_ranks_host_ms": lambda: measured("host_ms", 2) - measured("host_ms"),
     "main_thread_images_per_s": lambda: input_rates()["pixels"],
     "uint8_ratio": uint8_ratio,
@@ -192,7 +244,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.measure:
         what, ranks = arguments.measure
-        found = host_waits() if what == "host_waits" else host_ms(int(ranks))
+        found = MEASURED[what]() if what in MEASURED else host_ms(int(ranks))
         print(found, flush=True)
         return
     result = {name: KEYS[name]() for name in arguments.only.split(",")}

@@ -2,6 +2,7 @@
 
 python -m benchmarks.card trainer torch 256 [--compile off] [--images host] [--kernels]
 python -m benchmarks.card loop torch.graph 256
+python -m benchmarks.card standby torch 256
 
 Prints a line of JSON for each figure as soon as it is there. ResNet-50 at 224 x 224, in bfloat16.
 """
@@ -9,9 +10,10 @@ Prints a line of JSON for each figure as soon as it is there. ResNet-50 at 224 x
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
+import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -55,48 +57,73 @@ class HostPixels:
     known_batches: Any = None
 
 
-def alone(lock: str | None) -> None:
-    """Wait for others that measure with the same lock file; hold it until this process ends."""
-    if lock is not None:
-        fcntl.flock(os.open(lock, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
-
-
 def trainers(arguments: argparse.Namespace) -> None:
     """Time the trainer at each size of a batch."""
     began = time.perf_counter()
     framework = FRAMEWORKS.load(arguments.what)()
     framework.configure(os.cpu_count() or 1, 0)
     show(trainer=arguments.what, import_s=time.perf_counter() - began)
-    alone(arguments.lock)
     for batch in map(int, arguments.batch.split(",")):
         trainer(framework, arguments, batch)
 
 
-def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> None:
-    """Time the trainer's step: until it is ready, its first epoch, and steady epochs."""
-    name, side = arguments.what, arguments.size
+def ready(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[Callable[[], float], Any]:
+    """A warm training: a function that trains an epoch and gives images/s, and its steps."""
     # Keras takes its backend from the framework that is loaded before it.
     from benchmarks.trainings.training import trainer_and_steps as ready_trainer  # noqa: PLC0415
     from replica.trainer.data.synthetic import SyntheticSource  # noqa: PLC0415
 
+    side = arguments.size
     facts = Dataset("synthetic", arguments.steps * batch, batch, side, CLASSES, batch, 60)
     source: Any = HostPixels(facts) if arguments.images == "host" else SyntheticSource(facts)
-    began = time.perf_counter()
     policy = arguments.precision if arguments.precision == "float32" else f"mixed_{arguments.precision}"
-    run, steps = ready_trainer(framework, source, policy, batch, compiles=arguments.compile)
+    return ready_trainer(framework, source, policy, batch, compiles=arguments.compile)
+
+
+def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> None:
+    """Time the trainer's step: until it is ready, its first epoch, and steady epochs."""
+    name = arguments.what
+    began = time.perf_counter()
+    run, steps = ready(framework, arguments, batch)
     common = {"trainer": name, "batch": batch, "compile": arguments.compile, "images": arguments.images}
     show(**common, ready_s=time.perf_counter() - began)
+    if not arguments.rounds:
+        return
     began = time.perf_counter()
     run()
     show(**common, first_epoch_s=time.perf_counter() - began)
-    rates, times = [], []
-    for _ in range(arguments.rounds):
-        rates.append(round(run()))
-        times.append(round(time.time() % 1000, 1))
-    state = steps.compiled() if hasattr(steps, "compiled") else ""
-    show(**common, images_per_s=sorted(rates)[len(rates) // 2], rounds=rates, at=times, compiled=state, **memory(name))
+    rates = [run() for _ in range(arguments.rounds)]
+    found = {"images_per_s": statistics.median(rates), "rounds": rates, "compiled": steps.compiled()}
+    show(**common, **found, **memory(name))
     if arguments.kernels and name == "torch":
         kernels(run)
+
+
+def standby(arguments: argparse.Namespace) -> None:
+    """Time epochs of a training alone and while another one warms up beside it; show the ratio.
+
+    Each has half of the cores.
+    """
+    name, batch = arguments.what, int(arguments.batch)
+    cores = sorted(os.sched_getaffinity(0))
+    own, others = (cores[::2], cores[1::2]) if len(cores) > 1 else (cores, cores)
+    os.sched_setaffinity(0, own)
+    framework = FRAMEWORKS.load(name)()
+    framework.configure(len(own), 0)
+    run, _ = ready(framework, arguments, batch)
+    run()
+    alone = [run() for _ in range(arguments.rounds)]
+    # Half the batch: other shapes, for which everything must be chosen and compiled.
+    words = ["trainer", name, str(max(1, batch // 2)), "--rounds", "0", "--size", str(arguments.size)]
+    settings = ["--precision", arguments.precision, "--compile", arguments.compile]
+    command = [sys.executable, "-m", "benchmarks.card", *words, *settings]
+    beside = []
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as other:
+        os.sched_setaffinity(other.pid, others)
+        while other.poll() is None:
+            beside.append(run())
+    slowdown = statistics.median(alone) / statistics.fmean(beside)
+    show(standby=name, batch=batch, standby_slowdown=slowdown, alone=alone, beside=beside)
 
 
 def memory(name: str) -> dict[str, float]:
@@ -130,8 +157,6 @@ def kernels(run: Callable[[], float]) -> None:
 
 def loops(arguments: argparse.Namespace) -> None:
     """Time a bare loop at each size of a batch."""
-    __import__(arguments.what.split(".")[0])
-    alone(arguments.lock)
     for batch in map(int, arguments.batch.split(",")):
         loop(arguments, batch)
 
@@ -150,7 +175,7 @@ def loop(arguments: argparse.Namespace, batch: int) -> None:
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("trainer", "loop"))
+    parser.add_argument("part", choices=("trainer", "loop", "standby"))
     parser.add_argument("what", help="a framework; a loop: FRAMEWORK.VARIANT")
     parser.add_argument("batch", help="images of a step; several are measured in turn: 256,64")
     parser.add_argument("--size", type=int, default=224, help="side of an image (default: %(default)s)")
@@ -161,9 +186,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="epochs that count (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="of a loop (default: %(default)s)")
     parser.add_argument("--kernels", action="store_true", help="also list the kernels of an epoch, by time")
-    parser.add_argument("--lock", metavar="FILE", help="measure while no other with this file does; imports overlap")
     arguments = parser.parse_args()
-    (trainers if arguments.part == "trainer" else loops)(arguments)
+    {"trainer": trainers, "loop": loops, "standby": standby}[arguments.part](arguments)
     return 0
 
 
