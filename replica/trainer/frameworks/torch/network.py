@@ -107,13 +107,13 @@ class Network:
             for layer, inputs in sources.items()
             if layer not in left
         }
-        made: dict[Any, Compute | Light] = {}
+        made: dict[Any, Any] = {}
         for layer, inputs in given.items():
             # An input may be overwritten if this is its only reader and autograd does not need it:
             # the gradients of the layers in `FRESH` do not use their outputs.
             owned = tuple(type(each) in FRESH and readers[each.name] == 1 for each in inputs)
             place = Place(self.parameters, self._statistics, folded[layer] or NO_EDGES, owned, self._draws)
-            make: Any = PARTS.get(type(layer)) or OPERATIONS[type(layer)]
+            make = PARTS.get(type(layer)) or OPERATIONS[type(layer)]
             made[layer] = make(layer, place)
         regions = _regions(given, made, readers)
         steps: list[_Step] = []

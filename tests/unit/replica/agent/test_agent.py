@@ -179,4 +179,4 @@ def test_only_trainers_that_use_memory_are_limited_by_it(
     arguments = argparse.Namespace(replica=0, hosts="", share=1, measure=False)
     writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
     with pytest.raises(EnvironmentNotReadyError, match="too large") if limited else contextlib.nullcontext():
-        make_context(arguments, run.config, run.paths, writer, cast(MessageOutput, SimpleNamespace(send=print)))
+        make_context(arguments, run.config, run.paths, writer, cast(MessageOutput, SimpleNamespace(send=print)), {})
