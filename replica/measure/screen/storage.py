@@ -163,7 +163,7 @@ def inputs(subject: Subject) -> Row:
         architecture_path="", dataset=config.run.dataset, data_dir=config.run.data_dir, batch_size=config.batch_size,
         parallel_decode=config.training.parallel_decode, shuffle_buffer=config.training.shuffle_buffer, epochs=1,
         max_epochs=60, patience=9, seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="float32",
-        xla=False, progress_interval_s=5.0,
+        compile="off", progress_interval_s=5.0,
     )  # fmt: skip
     pipeline = "tensorflow" if config.training.framework == "tensorflow" else "numpy"
     source = open_source(request, config.dataset, pipeline)
