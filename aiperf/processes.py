@@ -63,7 +63,12 @@ def spawned(processes: int) -> ProcessPoolExecutor:
 
 class _Pool(ProcessPoolExecutor):
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        return super().submit(_Worker.work, fn, *args, **kwargs)
+        # A process that starts here inherits that Ctrl-C waits until it can heed it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(_Worker.work, fn, *args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.shutdown(cancel_futures=kind is not None)
@@ -78,6 +83,7 @@ class _Worker:
     def begin(cls) -> None:
         die_with_parent()
         signal.signal(signal.SIGINT, cls._interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     @classmethod
     def _interrupt(cls, *_: object) -> None:
