@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from replica.trainer.failures import is_out_of_memory
-
-log = logging.getLogger(__name__)
-
-WARM_UP_BYTES = 3 * 10**9
-"""Bytes of an accelerator that warm ranks may take while another training uses it."""
+WARM_UP_BYTES, WARM_UP_SHARE = 3 * 10**9, 0.08
+"""Bytes of an accelerator, and part of its memory if that is more, that warm ranks may take while
+another training uses it: trainings are planned with 0.85 of it less 2 GB."""
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 """Parameters of glibc's `mallopt` (malloc.h)."""
@@ -37,19 +33,15 @@ def keep_freed_memory() -> None:
 def little_memory(device: Any) -> Iterator[None]:
     """Run a block that may take little more of an accelerator's memory than is held before it.
 
-    Its memory is given back. An exception that reports a lack of memory only ends the block.
+    Its memory is given back.
     """
     module = torch.get_device_module(device)
     limit = getattr(module, "set_per_process_memory_fraction", lambda fraction: None)
     total = module.mem_get_info()[1] if hasattr(module, "mem_get_info") else 0
     if total:
-        limit(min(1.0, (module.memory_reserved() + WARM_UP_BYTES) / total))
+        limit(min(1.0, (module.memory_reserved() + max(WARM_UP_BYTES, WARM_UP_SHARE * total)) / total))
     try:
         yield
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        log.info("libraries choose the rest of their algorithms as the training begins: %s", error)
     finally:
         if total:
             limit(1.0)

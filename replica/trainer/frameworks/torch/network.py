@@ -19,6 +19,7 @@ from typing import Any
 import keras
 import torch
 
+from replica.trainer.failures import is_out_of_memory
 from replica.trainer.frameworks.torch.operations import (
     FRESH,
     NO_EDGES,
@@ -157,20 +158,31 @@ class Network:
     def try_steps(self, images: int) -> int:
         """Compute each different convolution and region once, forward and backward.
 
-        Gives their number. cuDNN and MIOpen then know the fastest algorithm for each shape of a
-        batch of this many images, and regions are compiled for it, at the memory of one of them
-        instead of a whole network's.
+        Gives the number of those that there was memory for. cuDNN and MIOpen then know the fastest
+        algorithm for each shape of a batch of this many images, and regions are compiled for it, at
+        the memory of one of them instead of a whole network's.
         """
+        tried = 0
         for each in self._samples.values():
-            parameters = self.parameters.leaves(each.variables)
-            inputs = [_zeros((images, *shape), each.dtype, self._device) for shape in each.shapes]
-            with torch.no_grad():
-                each.compute(False, *[value.detach().clone() for value in inputs])
-            # What is read from here on must not be one that may be overwritten.
-            outputs = each.compute(True, *[value * 1 for value in inputs])
-            torch.autograd.grad(outputs, [*inputs, *parameters], torch.zeros_like(outputs))
-        self._statistics.forget()
-        return len(self._samples)
+            try:
+                self._try(each, images)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                log.info("chosen and compiled as the training begins: %s: %s", each.shapes, error)
+            else:
+                tried += 1
+            self._statistics.forget()
+        return tried
+
+    def _try(self, sample: Sample, images: int) -> None:
+        parameters = self.parameters.leaves(sample.variables)
+        inputs = [_zeros((images, *shape), sample.dtype, self._device) for shape in sample.shapes]
+        with torch.no_grad():
+            sample.compute(False, *[value.detach().clone() for value in inputs])
+        # A step may overwrite what it gets, but not what gradients are taken by.
+        outputs = sample.compute(True, *[value * 1 for value in inputs])
+        torch.autograd.grad(outputs, [*inputs, *parameters], torch.zeros_like(outputs))
 
     def _with_last_reads(self, steps: Sequence[_Step]) -> list[_Step]:
         seen = {self._output}

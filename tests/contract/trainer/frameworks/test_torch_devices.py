@@ -153,9 +153,7 @@ def test_each_different_part_is_tried_alone_and_nothing_changes(trains_on: str) 
 
 
 @ON_TORCH
-def test_a_warm_up_takes_little_of_an_accelerators_memory_and_may_lack_it(
-    trains_on: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warm_up_takes_little_of_an_accelerators_memory(trains_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     from replica.trainer.frameworks.torch.memory import little_memory
@@ -166,12 +164,37 @@ def test_a_warm_up_takes_little_of_an_accelerators_memory_and_may_lack_it(
         memory_reserved=lambda: 10**9, empty_cache=lambda: limits.append(-1),
     )  # fmt: skip
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    with little_memory("cuda"):
-        limits.append(0)
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB.")
-    assert limits == [4 / 80, 0, 1.0, -1]
-    with pytest.raises(RuntimeError, match="shape"), little_memory("cuda"):
-        raise RuntimeError("shape mismatch")
+    for total, most in ((80, 7.4), (16, 4.0)):
+        module.mem_get_info = lambda total=total: (0, total * 10**9)
+        limits.clear()
+        with pytest.raises(RuntimeError, match="shape"), little_memory("cuda"):
+            limits.append(0)
+            raise RuntimeError("shape mismatch")
+        assert limits == [pytest.approx(most / total), 0, 1.0, -1]
+
+
+@ON_TORCH
+def test_what_there_is_no_memory_to_try_is_left_and_the_rest_is_tried(
+    trains_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from replica.trainer.frameworks.torch.network import network_of
+
+    set_up("float32", seed=1)
+    network: Any = network_of(build_model(SMALL))
+    steps = network._try
+
+    def short_for_convolutions(sample: Any, images: int) -> None:
+        if sample.shapes == ((8, 8, 3),):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB.")
+        steps(sample, images)
+
+    monkeypatch.setattr(network, "_try", short_for_convolutions)
+    assert network.try_steps(2) == 1, "the region behind the convolution"
+    monkeypatch.setattr(network, "_try", lambda sample, images: torch.ones(2) @ torch.ones(3))
+    with pytest.raises(RuntimeError, match="size"):
+        network.try_steps(2)
 
 
 @ON_TORCH
