@@ -49,10 +49,10 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk on which the directory of a run just fits."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=False)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], check=False)
     if made.returncode:
         pytest.skip("only root can mount a small file system")
-    (folder / "filler").write_bytes(bytes((2 << 20) - (4 << 10)))
+    (folder / "filler").write_bytes(bytes((16 << 20) - (4 << 10)))
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
 

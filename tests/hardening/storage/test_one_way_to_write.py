@@ -27,6 +27,7 @@ ELSEWHERE = {
     "aiperf/machine/memory.py": "/proc",
     "replica/measure/profile/cli.py": "temporary files of `aiperf profile`",
     "replica/measure/profile/step.py": "temporary files of `aiperf profile`",
+    "replica/measure/screen/storage.py": "files whose writing is measured, removed again",
 }
 """Files that are not below a run directory, or have a reason."""
 

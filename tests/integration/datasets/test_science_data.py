@@ -72,7 +72,7 @@ def test_data_are_generated_and_checked_by_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["hep"], "the following arguments are required: OUTPUT"),
+        (["hep"], "the following arguments are required: DIR"),
         (["ewa", "--size", "49", "x"], "--size 49: ewa has sizes from 48 to 1536, a multiple of 2"),
         (["cos", "--size", "4", "x"], "--size 4: cos has sizes from 8 to 256"),
         (["hep", "--images", "0", "x"], "'0' is not a whole number of at least 1"),
