@@ -79,10 +79,10 @@ class _Receiver(BaseHTTPRequestHandler):
         text = self.rfile.read(int(self.headers["Content-Length"])).decode()
         refuse = not self.refused.is_set()
         self.refused.set()
+        if not refuse:
+            self.taken.append(text)  # before the answer, after which the test looks
         self.send_response(503 if refuse else 204)
         self.end_headers()
-        if not refuse:
-            self.taken.append(text)
 
     def log_message(self, *_: object) -> None:
         """No lines on standard error."""
