@@ -25,7 +25,7 @@ from tests.support.hand_made import HandMadeRun, ManualClock
 from tests.unit.replica.agent.trial.test_trainer_process import REQUEST
 from tests.unit.replica.search.test_planner import POOL, trial
 
-NODE_BYTES, ACCELERATOR_BYTES = 512, 480
+NODE_BYTES, ACCELERATOR_BYTES = 512, 1200
 """Most bytes of a telemetry sample, and of each accelerator in it."""
 
 LARGEST = {"uuid": "GPU-01234567-89ab-cdef-0123-456789abcdef", "energy": 2**63 - 1}
