@@ -92,7 +92,7 @@ def test_reports_without_records_are_listed_apart_and_never_ranked(run: Path, tm
 def test_an_invalid_run_is_exported_with_a_loud_warning(tmp_path: Path) -> None:
     made = HandMadeRun(tmp_path / "run").at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1).end(100)
     file = made.paths.history_file(made.replicas[0].name)
-    file.write_bytes(file.read_bytes().replace(b"300", b"360"))
+    file.write_bytes(file.read_bytes().replace(b'"correct":300', b'"correct":360'))
     done = aiperf("export", tmp_path / "run")
     assert done.returncode == 0
     assert "aiperf: INVALID: this run has no score" in done.stderr

@@ -122,7 +122,7 @@ def test_damaged_records_and_missing_architectures_fail_the_run(tmp_path: Path) 
     run = two_epochs(tmp_path, 100)
     file = run.paths.history_file("replica-0000-1")
     lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join([*lines[:1], lines[1].replace(b"180", b"190"), *lines[2:]]))
+    file.write_bytes(b"".join([*lines[:1], lines[1].replace(b'"correct":180', b'"correct":190'), *lines[2:]]))
     result = report(run)
     assert result.status == "FAILED"
     kinds = [(damage.line, damage.kind) for damage in read_run(run.paths).damages]
