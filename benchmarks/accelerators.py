@@ -38,10 +38,6 @@ from replica.trainer.data.portable.stream import batches_of, random_box, shuffle
 from replica.trainer.frameworks import FRAMEWORKS
 from tests.support.trainings.requests import request_for
 
-HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique", "lift_fresh")
-"""PyTorch's operations whose result the host needs, or that make a tensor of a number of the host:
-on an accelerator each waits for all before."""
-
 STEPS, SIDE, CLASSES = 20, 32, 10
 
 BATCH_OF_REGIONS = 16
@@ -87,26 +83,18 @@ def batch(images: int) -> tuple[Any, Any]:
 
 def host_waits() -> int:
     """Operations of three steps, of each precision, whose results the host reads."""
-    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
+    own = opened("torch", 1)
+    from tests.support.trainings.host_reads import Operations  # noqa: PLC0415  (loads PyTorch)
 
     found = 0
-
-    class Reads(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal found
-            # Batches come from the host, too, but as a whole.
-            whole = func.overloadpacket.__name__ == "lift_fresh" and args[0].ndim > 0
-            found += func.overloadpacket.__name__ in HOST_READS and not whole
-            return func(*args, **(kwargs or {}))
-
-    own = opened("torch", 1)
     for precision in ("float32", "mixed_bfloat16", "mixed_float16"):
         steps = steps_of(*own, precision)
         steps.train(*batch(1))
-        with Reads():
+        with Operations() as operations:
             for number in range(3):
                 steps.set_learning_rate(0.1 / (number + 1))
                 steps.train(*batch(1))
+        found += sum(operations.host_reads.values())
     return found
 
 

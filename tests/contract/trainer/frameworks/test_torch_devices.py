@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +20,6 @@ from tests.support.trainings.requests import request_for
 from workloads.classification import CLASSIFICATION
 
 ON_TORCH = pytest.mark.parametrize("trains_on", ["torch"])
-
-HOST_READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "unique", "lift_fresh")
-"""PyTorch's operations whose result the host needs, or that make a tensor of a number of the host:
-on an accelerator each waits for all before."""
 
 SMALL = Architecture(
     (
@@ -58,29 +53,20 @@ def batch(scale: float = 1.0) -> tuple[Any, Any]:
 @ON_TORCH
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_a_step_never_waits_for_the_device(trains_on: str, precision: str) -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    seen: Counter[str] = Counter()
-
-    class Counting(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            # Batches come from the host, too, but as a whole.
-            if func.overloadpacket.__name__ != "lift_fresh" or args[0].ndim == 0:
-                seen[func.overloadpacket.__name__] += 1
-            return func(*args, **(kwargs or {}))
+    from tests.support.trainings.host_reads import Operations
 
     steps, _ = steps_in(precision)
     steps.train(*batch())
-    with Counting():
+    with Operations() as counting:
         results = []
         for number in range(3):
             steps.set_learning_rate(0.1 - 0.01 * number)
             results.append(steps.train(*batch()))
-    assert seen["convolution_backward"] == 3, "the steps were seen"
-    assert {name: seen[name] for name in HOST_READS if seen[name]} == {}
-    with Counting():
+    assert counting.seen["convolution_backward"] == 3, "the steps were seen"
+    assert counting.host_reads == {}
+    with counting:
         float(results[0][0])
-    assert seen["_local_scalar_dense"] == 1, "a wait would have been seen"
+    assert counting.host_reads == {"_local_scalar_dense": 1}, "a wait would have been seen"
 
 
 @ON_TORCH
