@@ -16,14 +16,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from aiperf.config.datasets import Dataset
 from benchmarks.gpu import LOOPS, Job, images_per_s
-from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.frameworks import FRAMEWORKS
 
 CLASSES = 1000
@@ -32,29 +29,6 @@ CLASSES = 1000
 def show(**figures: Any) -> None:
     """Print a line, at once: what comes after may be cut off."""
     print(json.dumps(figures), flush=True)
-
-
-class HostPixels:
-    """The same batch of pixels in the host's memory again and again, as a pipeline gives it."""
-
-    input_type = np.uint8
-
-    def __init__(self, dataset: Dataset) -> None:
-        self.dataset = dataset
-
-    def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
-        """Yield as many whole batches as the data set has."""
-        side = self.dataset.image_size
-        pixels = np.random.default_rng(1).integers(0, 256, (batch_size, side, side, 3), np.uint8)
-        labels = np.eye(self.dataset.classes, dtype=np.float32)[np.arange(batch_size) % self.dataset.classes]
-        for _ in range(self.dataset.train_images // batch_size):
-            yield pixels, labels
-
-    def validation_batches(self, batch_size: int, share: RankShare) -> Iterator[Any]:
-        """Yield one batch."""
-        return iter(list(self.train_batches(batch_size, 0, 0, share))[:1])
-
-    known_batches: Any = None
 
 
 def trainers(arguments: argparse.Namespace) -> None:
@@ -70,12 +44,13 @@ def trainers(arguments: argparse.Namespace) -> None:
 def ready(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[Callable[[], float], Any]:
     """A warm training: a function that trains an epoch and gives images/s, and its steps."""
     # Keras takes its backend from the framework that is loaded before it.
+    from benchmarks.trainings.host_pixels import HostPixels  # noqa: PLC0415
     from benchmarks.trainings.training import trainer_and_steps as ready_trainer  # noqa: PLC0415
     from replica.trainer.data.synthetic import SyntheticSource  # noqa: PLC0415
 
     side = arguments.size
     facts = Dataset("synthetic", arguments.steps * batch, batch, side, CLASSES, batch, 60)
-    source: Any = HostPixels(facts) if arguments.images == "host" else SyntheticSource(facts)
+    source = (HostPixels if arguments.images == "host" else SyntheticSource)(facts)
     policy = arguments.precision if arguments.precision == "float32" else f"mixed_{arguments.precision}"
     return ready_trainer(framework, source, policy, batch, compiles=arguments.compile)
 

@@ -20,7 +20,7 @@ TRAIN_SEED, VALIDATION_SEED = 1, 2
 class SyntheticSource:
     """The source of one batch of noise for each split, as often as the data set has images."""
 
-    input_type = np.float32
+    input_type: type[np.generic] = np.float32
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset

@@ -261,7 +261,7 @@ def network_of(model: Any) -> Network | KerasNetwork:
 
 def _sources(layer: Any) -> list[Any]:
     """The layers in front of a layer. Raises NotCoveredError if it is used more than once."""
-    if not isinstance(layer, keras.layers.Layer) or type(layer) not in {**OPERATIONS, **PARTS}:
+    if type(layer) not in OPERATIONS and type(layer) not in PARTS:
         raise NotCoveredError(f"{layer.name}: {type(layer).__name__}")
     if len(layer._inbound_nodes) != 1:
         raise NotCoveredError(f"{layer.name}: it is used {len(layer._inbound_nodes)} times")
