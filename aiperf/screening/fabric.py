@@ -107,7 +107,8 @@ def typical_fit(meetings: Sequence[Meeting], inside: bool) -> Fit | None:
 
     Between nodes that of all at once, or of pairs if there are only two.
     """
-    last = [each for each in meetings if each.number == max(other.number for other in meetings)]
+    number = max((each.number for each in meetings), default=0)
+    last = [each for each in meetings if each.number == number]
     chosen = [each for each in last if inside == (len(each.nodes) == 1)]
     largest = max((len(each.nodes) for each in chosen if each.times), default=0)
     fits = [found for each in chosen if len(each.nodes) == largest and (found := fit(each)) is not None]
