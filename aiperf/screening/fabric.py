@@ -102,14 +102,18 @@ def fit(meeting: Meeting) -> Fit | None:
     return Fit(float(constant) / messages, messages / meeting.ranks * float(sizes.max() / at_largest))
 
 
+def last_pass(meetings: Sequence[Meeting]) -> list[Meeting]:
+    """The meetings of the last pass."""
+    number = max((each.number for each in meetings), default=0)
+    return [each for each in meetings if each.number == number]
+
+
 def typical_fit(meetings: Sequence[Meeting], inside: bool) -> Fit | None:
     """The median of the fits of the last pass: within nodes, or between them.
 
     Between nodes that of all at once, or of pairs if there are only two.
     """
-    number = max((each.number for each in meetings), default=0)
-    last = [each for each in meetings if each.number == number]
-    chosen = [each for each in last if inside == (len(each.nodes) == 1)]
+    chosen = [each for each in last_pass(meetings) if inside == (len(each.nodes) == 1)]
     largest = max((len(each.nodes) for each in chosen if each.times), default=0)
     fits = [found for each in chosen if len(each.nodes) == largest and (found := fit(each)) is not None]
     if not fits:

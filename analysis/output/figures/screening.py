@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
-from aiperf.screening.fabric import best
+from aiperf.screening.fabric import best, last_pass
 from aiperf.screening.measures import MEASURES
 from aiperf.screening.outcome import Outcome, measured_in
 from analysis.output.figures.style import GRID, Drawing, draw
@@ -49,8 +49,7 @@ def shares(outcome: Outcome) -> dict[tuple[str, str], dict[str, float]]:
 
 def pair_shares(outcome: Outcome) -> dict[tuple[str, str], float]:
     """All-reduces of pairs in the last pass, as shares of the median of all pairs; 0: failed."""
-    last = max((meeting.number for meeting in outcome.meetings), default=0)
-    pairs = [each for each in outcome.meetings if each.number == last and len(each.nodes) == 2]
+    pairs = [each for each in last_pass(outcome.meetings) if len(each.nodes) == 2]
     rates = {(each.nodes[0], each.nodes[1]): best(each).get("all_reduce", (0.0, 0.0))[0] for each in pairs}
     middle = median(rates.values()) if rates else 0.0
     return {pair: rate / middle for pair, rate in rates.items()} if middle else {}
