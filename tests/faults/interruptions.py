@@ -1,15 +1,21 @@
 """Ctrl-C at drawn moments of every verb: `python -m tests.faults.interruptions --moments 50`.
 
-No verb may show a traceback, whether it is interrupted while it starts, works or ends. The keys of
-a terminal reach all processes of a command, so the signal goes to its whole group. Tracebacks of
+No verb may leave its terminal silent for more than 2 s, nor show a traceback, whether it is
+interrupted while it starts, works or ends, nor leave processes or temporary files behind. The keys
+of a terminal reach all processes of a command, so the signal goes to its whole group. Tracebacks of
 Python's own start, before it runs the command, do not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import os
+import pty
 import random
+import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +25,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 import aiperf
 from aiperf.cli.lines import say
 from aiperf.source_code import PACKAGES
 from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun
+from tests.support.processes import ask, command, lives
+from tests.support.runs import begin, wait_for_epochs
 
 MACHINE = str(ROOT / "examples" / "machines" / "h100-8x8.toml")
 REHEARSED = ("--machine", MACHINE, "--replicas", "2", "--duration", "20m", "--search", "modelled")
@@ -36,14 +46,18 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "check": ("RUN",),
     "rank": ("RUN",),
     "compare": ("RUN", "RUN"),
-    "trend": ("RUN",),
-    "scale": ("--from", "RUN"),
+    "accept": ("RUN", "--baseline", "RUN"),
+    "trend": ("RUN", "RUN"),
+    "list": ("build", "ARCHIVES", "--output", "OUT"),
     "export": ("RUN", "--file", "OUT"),
     "audit": ("RUN", "--nonce", "a word"),
     "ops": ("--architecture", "resnet50"),
     "config": ("show",),
+    "completion": ("bash",),
     "search": (),
     "hpo": (),
+    "nodes": ("probe", "127.0.0.1"),
+    "slurm": ("script", *SIMULATED, "--file", "JOB"),
     "rehearse": (*REHEARSED, "--output", "OUT"),
     "predict": REHEARSED,
     "dataset": ("synthesize", "OUT", "--train", "256", "--validation", "32", "--classes", "4"),
@@ -52,9 +66,23 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "micro": ("--quick",),
     "profile": ("--batch-size", "2", "--steps", "1"),
     "run": (*SIMULATED, "--duration", "4s", "--no-page"),
+    "resume": ("CUT",),
+    "stop": ("LIVE",),
+    "scale": (*SIMULATED, "--duration", "4s", "--counts", "1"),
+    "dashboard": ("RUN",),
 }
-"""Words after each verb; RUN is a run directory, OUT a path that is not there."""
+"""Words after each verb.
 
+RUN is a run directory, CUT a copy of one whose primary was killed, LIVE one that runs, ARCHIVES a
+folder with an archive, OUT and JOB paths that are not there.
+"""
+
+ENDLESS = {"dashboard": 6.0}
+"""Verbs that wait until they are interrupted, with the seconds in which they are."""
+
+
+SILENT_S = 2.0
+"""Seconds after which a user of a terminal wonders whether a verb lives."""
 
 OWN_FRAMES = tuple(f'File "{Path(aiperf.__file__).parents[1] / package}/' for package in PACKAGES)
 """Beginnings of lines of a traceback in AIPerf's own packages."""
@@ -67,24 +95,80 @@ class Ended:
     code: int
     said: str
     took_s: float
+    silent_s: float
+    """The longest time in which the terminal showed nothing new."""
+    left: tuple[str, ...]
+    """Processes and temporary files that outlived it."""
 
 
 def run(words: Sequence[str], folder: Path, after_s: float | None = None) -> Ended:
     """Run a command to its end, or to Ctrl-C after some seconds."""
-    out = tempfile.mkdtemp(dir=folder)
-    places = {"RUN": str(folder / "run"), "OUT": f"{out}/out"}
-    command = [f"{Path(sys.executable).parent}/aiperf", *(places.get(word, word) for word in words)]
-    began_s = time.perf_counter()
+    out = Path(tempfile.mkdtemp(dir=folder))
+    temporary = out / "temporary"
+    temporary.mkdir()
+    if "CUT" in words:
+        shutil.copytree(folder / "cut", out / "cut")
+    places = {"RUN": folder / "run", "ARCHIVES": folder / "archives", "CUT": out / "cut",
+              "LIVE": out / "live", "OUT": out / "out", "JOB": out / "job.sh"}  # fmt: skip
+    program = [f"{Path(sys.executable).parent}/aiperf", *(str(places.get(word, word)) for word in words)]
+    with living(out / "live") if "LIVE" in words else contextlib.nullcontext():
+        began_s = time.perf_counter()
+        code, said, silent_s = _started(program, out, after_s)
+        took_s = time.perf_counter() - began_s
+    left = (*_processes_left(str(temporary)), *(path.name for path in temporary.iterdir()))
+    return Ended(code, said, took_s, silent_s, left)
+
+
+@contextlib.contextmanager
+def living(output: Path) -> Iterator[None]:
+    """A run that is in progress during the block, unless the block ends it."""
+    with begin(output, "--duration", "1h") as primary:
+        wait_for_epochs(output)
+        try:
+            yield
+        finally:
+            primary.send_signal(signal.SIGINT)
+            primary.communicate(timeout=120)
+
+
+def _processes_left(temporary: str) -> list[str]:
+    """Processes of a command, known by their folder of temporary files, that live on for long."""
+    mine = [each for each in psutil.process_iter() if ask(each.environ, dict[str, str]()).get("TMPDIR") == temporary]
+    _, alive = psutil.wait_procs(mine, timeout=20)
+    return [command(each) for each in alive if lives(each)]
+
+
+def _started(program: Sequence[str], out: Path, after_s: float | None) -> tuple[int, str, float]:
+    """Exit code, output and longest silence of a program that is interrupted after some seconds."""
+    ours, its = pty.openpty()
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=out,
+        program, stdin=its, stdout=its, stderr=its, start_new_session=True, cwd=out,
+        env={**os.environ, "TMPDIR": f"{out}/temporary", "TERM": "xterm"},
         preexec_fn=_heed_interrupts,  # noqa: PLW1509  there are no threads
     ) as process:  # fmt: skip
-        try:
-            said, _ = process.communicate(timeout=after_s or 600)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGINT)
-            said, _ = process.communicate(timeout=120)
-    return Ended(process.returncode, said, time.perf_counter() - began_s)
+        os.close(its)
+        said, silent_s, heard_s = b"", 0.0, time.perf_counter()
+        interrupt_s = heard_s + (after_s or 600)
+        while (new := _read(ours)) or process.poll() is None:
+            now_s = time.perf_counter()
+            silent_s = max(silent_s, now_s - heard_s)
+            said, heard_s = said + new, now_s if new else heard_s
+            if now_s >= interrupt_s:
+                os.killpg(process.pid, signal.SIGINT)
+                interrupt_s = math.inf
+    os.close(ours)
+    return process.returncode, said.decode(errors="replace"), silent_s
+
+
+def _read(terminal: int) -> bytes:
+    """What is shown next; empty if nothing is for a moment, or nothing can be any more."""
+    if not select.select([terminal], [], [], 0.02)[0]:
+        return b""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the last process has closed it
+        time.sleep(0.02)
+        return b""
 
 
 def _heed_interrupts() -> None:
@@ -95,22 +179,34 @@ def _heed_interrupts() -> None:
 def interrupted(verb: str, folder: Path, moments: int) -> Iterator[str]:
     """Interrupt a verb at some moments; for each what was wrong, or nothing."""
     words = (verb, *COMMANDS[verb])
-    whole = run(words, folder)
+    whole = run(words, folder, ENDLESS.get(verb))
     if whole.code not in (0, 1, 3):
         yield f"{verb} ends with {whole.code}: {whole.said[-300:]}"
         return
+    if whole.silent_s > SILENT_S and verb not in ENDLESS:
+        yield f"{verb} is silent for {whole.silent_s:.1f} s"
     rng = random.Random(f"moments of {verb}")
     for _ in range(moments):
-        after_s = rng.uniform(0.05, whole.took_s)
+        after_s = rng.uniform(0.05, ENDLESS.get(verb, whole.took_s))
         ended = run(words, folder, after_s)
-        wrong = any(frame in ended.said for frame in OWN_FRAMES)
-        yield f"{verb} after {after_s:.2f} of {whole.took_s:.2f} s: {ended.said[-1500:]}" if wrong else ""
+        wrong = ended.left or any(frame in ended.said for frame in OWN_FRAMES)
+        yield (
+            f"{verb} after {after_s:.2f} of {whole.took_s:.2f} s: left {ended.left}; {ended.said[-1500:]}"
+            if wrong else ""
+        )  # fmt: skip
 
 
-def made_run(folder: Path) -> None:
-    """A small run for the verbs that read one."""
+def make_runs(folder: Path, verbs: Sequence[str]) -> None:
+    """Small runs for the verbs that read or resume one."""
     made = HandMadeRun(folder / "run").at(0).release(100).at(1).start_trial(1)
     made.at(20).epoch(1, 1).at(40).epoch(1, 2).end(100)
+    (folder / "archives").mkdir()
+    (folder / "archives" / "signers").touch()
+    run(("export", "RUN", "--file", str(folder / "archives" / "run.tar.gz")), folder)
+    if any("CUT" in COMMANDS[verb] for verb in verbs):
+        with begin(folder / "cut", "--duration", "10s") as primary:
+            wait_for_epochs(folder / "cut")
+            primary.kill()
 
 
 def main() -> int:
@@ -123,7 +219,7 @@ def main() -> int:
     moments = bad = 0
     try:
         with tempfile.TemporaryDirectory(prefix="aiperf-interrupted-") as folder:
-            made_run(Path(folder))
+            make_runs(Path(folder), arguments.verbs)
             for verb in arguments.verbs:
                 for problem in interrupted(verb, Path(folder), arguments.moments):
                     moments += 1

@@ -16,6 +16,7 @@ import pytest
 from aiperf.__main__ import start
 from aiperf.cli.command import load_command
 from aiperf.cli.verbs import VERBS
+from tests.faults.interruptions import COMMANDS
 from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun, aiperf
 
@@ -29,18 +30,29 @@ CALLED_FIRST = {
     "check": "referee.check.check_result",
     "rank": "referee.rank.execute_rank",
     "compare": "analysis.verbs.results.read_result",
+    "accept": "analysis.verbs.acceptance.read_result",
+    "trend": "analysis.verbs.trend.try_result",
+    "list": "referee.listing.site.build",
     "export": "analysis.verbs.submission.read_now",
     "audit": "referee.audit.cli.opened_run",
     "rehearse": "rehearsal.verbs.rehearse.conduct",
     "predict": "rehearsal.verbs.predict.predict",
     "doctor": "primary.doctor.cli.diagnose",
     "screen": "primary.screening.cli.screen",
+    "nodes": "primary.nodes.cli.probe",
+    "micro": "replica.measure.micro.cli._stacks",
+    "profile": "replica.measure.profile.cli.profile_step",
 }
 """For each verb a function that is replaced by one that takes for ever."""
 
 WORDS: dict[str, tuple[str, ...]] = {
     "audit": ("RUN", "--nonce", "a word"),
     "compare": ("RUN", "RUN"),
+    "accept": ("RUN", "--baseline", "RUN"),
+    "list": ("build", "RUN", "--output", "OUT"),
+    "nodes": ("probe", "node[1-2]"),
+    "micro": ("--quick",),
+    "profile": ("--batch-size", "2", "--steps", "1"),
     "rehearse": ("--machine", str(MACHINE), "--replicas", "2", "--duration", "20m", "--output", "OUT"),
     "predict": ("--machine", str(MACHINE), "--replicas", "2", "--duration", "20m"),
     "doctor": ("--preset", "quick", "--output", "OUT"),
@@ -151,6 +163,10 @@ def test_ctrl_c_while_a_class_of_a_library_is_made_is_one_line(
     finally:
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "aiperf: interrupted; nothing was changed\n"
+
+
+def test_the_campaign_of_interruptions_knows_every_verb() -> None:
+    assert set(COMMANDS) == set(VERBS)
 
 
 def test_every_verb_says_that_it_works_or_shows_its_progress_itself() -> None:
