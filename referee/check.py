@@ -129,6 +129,7 @@ def _document(compliance: Compliance, replayed: ReplayResult | None, good: bool)
         "verdict": _verdict(compliance, good),
         "recomputed": compliance.recomputed,
         "differences": [*compliance.differences, *map(str, found)],
+        "details": list(compliance.details),
         "rules": [rule.model_dump() for rule in report.rules],
         "score_ops": report.score_ops if good else None,
         "regulated_score_ops": report.regulated_score_ops if good else None,
@@ -149,6 +150,8 @@ def _print(compliance: Compliance, replayed: ReplayResult | None, notes: list[st
         table.add_row(rule.rule, "PASSED" if rule.passed else "FAILED", rule.found[:300], rule.required)
     console.print(table)
     lines = [f"not as recorded: {difference}" for difference in compliance.differences]
+    if compliance.details:
+        lines.append(f"in report.json not as the records give it, and not used: {', '.join(compliance.details)}")
     lines += [f"notice: {notice}" for notice in report.notices]
     lines += _shown("damaged: ", [str(damage) for damage in compliance.damages])
     if not compliance.recomputed:

@@ -89,8 +89,9 @@ def other_device(data: RunData, entry: TrialLedger) -> str:
         here = {accelerator.name for accelerator in find_accelerators()}
         return "" if named <= here else f"the run had {_listed(named)}, this machine has {_listed(here) or 'none'}"
     replica = entry.begun.replica if entry.begun is not None else 0
-    facts = data.system.get(str(replica))
-    if facts is None:
+    facts, known = data.system.get(str(replica)), data.ledger.replicas.get(replica)
+    last = known.ready.writer if known is not None and known.ready is not None else entry.writer
+    if facts is None or entry.writer != last:  # system.json describes the last node of a replica only
         return "the run does not describe its node"
     run, here_too = f"{facts.cpu_count} x {facts.cpu_model}", f"{shared_cpus()} x {this_host().cpu_model()}"
     return "" if run == here_too else f"the run had {run}, this machine has {here_too}"

@@ -186,7 +186,7 @@ def _read(submission: Submission, folder: Path, program: str, plans: int | None)
             head=final_head(paths),
             evidence=evidence_of(data),
             contradictions=_contradictions(paths, plans) if report.verdict == "official" else (),
-            differences=tuple(differences_to_stored(root, report))[:SHOWN],
+            differences=tuple(differences_to_stored(root, report)[0])[:SHOWN],
             signed=signed,
             statement=difference_to_statement(root, (root / STATEMENT).read_bytes(), report) if signed else "",
         )

@@ -19,6 +19,7 @@ from aiperf.records.bodies import (
     TrialBuilt,
     TrialClosed,
     TrialEnded,
+    TrialFailed,
     TrialStarted,
 )
 from aiperf.records.record import Record, decode_record, encode_record
@@ -32,6 +33,7 @@ from search_space.streams import streams
 from tests.forgeries.table import (
     Forge,
     Forgery,
+    configure,
     configured,
     invented,
     lines_of,
@@ -220,6 +222,25 @@ def pressed(record: Record) -> Record:
     return replace(record, time_ms=time_ms, monotonic_ms=record.monotonic_ms // 2)
 
 
+def slow_clock(paths: RunPaths) -> None:
+    """A run of two hours as one of an hour, by a clock at half speed."""
+    configure(paths, run__duration=3600.0)
+    for file in paths.telemetry_files():
+        head, *lines = file.read_text().splitlines()
+        kept = lines[: len(lines) // 2 + 1]
+        file.write_text("\n".join([head, *kept]) + "\n")
+    rewrite(paths, lambda record: _as_an_hour(pressed(record)))
+
+
+def _as_an_hour(record: Record) -> Record:
+    body = record.body
+    if isinstance(body, RunReleased):
+        return replace(record, body=replace(body, duration_ms=3_600_000))
+    if isinstance(body, RunEnded):
+        return replace(record, body=replace(body, end_ms=1_700_003_600_000))
+    return record
+
+
 def twice_released(record: Record) -> list[Record]:
     """A second release half an hour later, which would be the start."""
     late = replace(record, time_ms=record.time_ms + 900_000, monotonic_ms=record.monotonic_ms + 900_000)
@@ -300,4 +321,27 @@ ARCHITECTURES = [
             (f"bounds {SECOND}",)),
 ]  # fmt: skip
 
-CLAIMS = [*PASSED_OFF, *EPOCHS, *TRIALS, *TIMES, *ARCHITECTURES]
+
+def failing(record: Record) -> Record | Sequence[Record]:
+    """Every training that ended was killed before its end, as an opponent does to choose."""
+    body = record.body
+    if isinstance(body, TrialEnded):
+        replica = 0 if record.writer == FIRST else 1
+        failed = TrialFailed(trial=body.trial, replica=replica, kind="crash", reason="killed by signal 9")
+        return replace(record, body=failed)
+    if isinstance(body, TrialClosed) and body.how == "completed":
+        return replace(record, body=replace(body, how="failed"))
+    return record
+
+
+FREE = [
+    Forgery(19, "trainings let fail", strongly(failing), ("rule failures",)),
+    Forgery(19, "weights of one trial kept", configured(search__kept_weights=1), ("rule limits",)),
+    Forgery(19, "an hour of patience with storage", configured(storage__patience=3600.0), ("rule limits",)),
+    Forgery(19, "any number of failed trials", configured(replica__max_failed_trials=1000), ("rule limits",)),
+    Forgery(19, "no state of a training", configured(training__checkpoint_interval=7200.0), ("rule limits",)),
+    Forgery(19, "another seed", configured(run__seed=7), ("rule seed",)),
+    Forgery(19, "a memory limit", configured(replica__accelerator_memory_gib=17.0), ("rule memory limit",)),
+]  # fmt: skip
+
+CLAIMS = [*PASSED_OFF, *EPOCHS, *TRIALS, *TIMES, *ARCHITECTURES, *FREE]

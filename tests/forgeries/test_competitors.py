@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace as replaced
 from datetime import datetime, timedelta
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from aiperf.clock import format_utc
@@ -19,9 +22,9 @@ from aiperf.records.bodies import EpochCompleted, RunEnded
 from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
-from analysis.results.ranking import Row, rank
+from analysis.results.ranking import ORDERS, Order, Row, rank
 from analysis.results.source import RunResult, numbers_of, read_result
-from tests.forgeries.claims import OF_SECOND, PRIMARY
+from tests.forgeries.claims import OF_FIRST, OF_SECOND, PRIMARY, slow_clock
 from tests.forgeries.table import configure, invented, same
 from tests.support.forging import rewrite
 
@@ -118,9 +121,9 @@ HOSTILE: list[tuple[Step, ...]] = [
 ]  # fmt: skip
 
 
-def rows_of(results: list[RunResult], honest: list[RunResult]) -> list[Row]:
+def rows_of(results: list[RunResult], honest: list[RunResult], order: Order = "score") -> list[Row]:
     origins = [str(result.origin) for result in honest]
-    rows = {row.origin: replaced(row, contested="") for row in rank(results, "score").rows}
+    rows = {row.origin: replaced(row, contested="") for row in rank(results, order).rows}
     return [rows[origin] for origin in origins]
 
 
@@ -141,6 +144,88 @@ def test_a_hostile_submission_leaves_honest_rows_as_they_are(
     elif hostile.status == "official":
         assert any(str(root) in line and str(two[source]) in line for line in ranking.conflicts)
         assert max(row.rank or 0 for row in ranking.rows) <= max(row.rank or 0 for row in expected) + 1
+
+
+def cut_at(trial: int) -> Step:
+    """A trial cut off."""
+
+    def step(paths: RunPaths, other: Path) -> None:
+        rewrite(paths, lambda record: None if getattr(record.body, "trial", None) == trial else record)
+        paths.evidence(trial).unlink()
+
+    return step
+
+
+def moved_by(by_ms: int) -> Step:
+    """Everything at another time."""
+    return lambda paths, other: later(paths, by_ms)
+
+
+def with_rows_of(trial: int) -> Step:
+    """The rows of a trial of the competitor for one's own, with all that names them."""
+
+    def step(paths: RunPaths, other: Path) -> None:
+        paths.evidence(trial).write_bytes(RunPaths(other).evidence(trial).read_bytes())
+        theirs = read_run(RunPaths(other)).ledger.trials[trial].epochs
+
+        def change(record: Record) -> Record:
+            body = record.body
+            if not isinstance(body, EpochCompleted) or body.trial != trial or body.epoch not in theirs:
+                return record
+            source = theirs[body.epoch].body
+            return replace(record, body=replace(body, evidence=source.evidence, loss=source.loss))
+
+        rewrite(paths, change)
+
+    return step
+
+
+STEPS = st.one_of(
+    st.sampled_from([OF_FIRST, OF_SECOND]).map(cut_at),
+    st.sampled_from([named, alike, released]),
+    st.integers(-DAY_MS, DAY_MS).map(moved_by),
+    st.integers(1, 6).map(with_rows_of),
+)
+
+
+def test_no_submission_made_from_others_changes_an_honest_row(two: tuple[Path, Path], alone: list[RunResult]) -> None:
+    """In whatever order they are given, and whether or not the competitor has submitted."""
+
+    @settings(derandomize=True, database=None, deadline=None, max_examples=12, phases=[Phase.generate])
+    @given(st.lists(STEPS, min_size=1, max_size=3), st.integers(0, 1), st.permutations(range(3)), st.booleans())
+    def holds(steps: list[Step], source: int, places: list[int], competitors: bool) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            root = shutil.copytree(two[source], Path(folder) / "hostile")
+            for step in steps:
+                step(RunPaths(root), two[1 - source])
+            hostile = read_result(root)
+        honest = alone if competitors else [alone[source]]
+        submitted = [result for result in ([*alone, hostile][place] for place in places)
+                     if result is hostile or result in honest]  # fmt: skip
+        for order in ORDERS:
+            assert rows_of(submitted, honest, order) == rows_of(honest, honest, order)
+
+    holds()
+
+
+@pytest.mark.parametrize("source", [0, 1])
+def test_a_faster_copy_of_a_signed_run_has_no_rank(
+    source: int, two: tuple[Path, Path], alone: list[RunResult], tmp_path: Path
+) -> None:
+    """All times divided by two, all remade. Without signatures it is named, and may be above."""
+    root = shutil.copytree(two[source], tmp_path / "hostile")
+    later(RunPaths(root), -DAY_MS * source)
+    slow_clock(RunPaths(root))
+    hostile = read_result(root)
+    assert hostile.status == "official", hostile.damages[:3]
+    signed = [replaced(result, signer=f"owner {number}") for number, result in enumerate(alone)]
+    assert rows_of([*signed, hostile], signed) == rows_of(signed, signed)
+    assert {row.rank for row in rank([*signed, hostile], "score").rows if row.origin == str(root)} == {None}
+    (line,) = rank([*alone, hostile], "score").conflicts
+    assert str(root) in line and str(two[source]) in line
+    for own, before in zip(rows_of([*alone, hostile], alone), rows_of(alone, alone), strict=True):
+        assert replaced(own, rank=before.rank) == before
+        assert (own.rank or 0) - (before.rank or 0) in (0, 1)
 
 
 def test_an_unfinished_line_of_a_primary_is_damage_in_a_run_that_has_ended(

@@ -24,6 +24,8 @@ The rows of the table are classes of forgery (docs/trust.md):
     test_results.
 17. Evidence, witnesses and chain themselves: `files`.
 18. Submissions made from those of others, releases and names of others: test_competitors.
+19. Trainings let fail, and free settings: `claims`.
+20. Other numbers in a stored report: tests/unit/analysis/test_compliance.py.
 """
 
 from __future__ import annotations

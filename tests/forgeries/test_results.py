@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from aiperf.__main__ import main
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
-from aiperf.records.bodies import RunEnded, RunReleased, RunResumed, TrialClosed, TrialFailed
+from aiperf.records.bodies import RunResumed, TrialClosed, TrialFailed
 from aiperf.records.files import HistoryWriter
-from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.results.source import RunResult
 from referee.audit.pace import difference_of_paces
 from referee.audit.recorded import Recorded
-from tests.forgeries.claims import CLAIMS, pressed
+from tests.forgeries.claims import CLAIMS, slow_clock
 from tests.forgeries.files import FILES
-from tests.forgeries.table import Forgery, configure
+from tests.forgeries.table import Forgery
 from tests.support.forging import rewrite
 from tests.support.forging.changes import both, of
 from tests.support.hand_made import HandMadeRun
@@ -128,25 +126,6 @@ def test_a_clock_that_was_set_back_before_a_resumption_is_found(back_s: int, tmp
     run.at(50 - back_s).primary = HistoryWriter(run.paths, "primary", run.clock)
     run.primary.append(RunResumed())
     assert "time" in kinds_in(tmp_path)
-
-
-def slow_clock(paths: RunPaths) -> None:
-    """A run of two hours as one of an hour, by a clock at half speed."""
-    configure(paths, run__duration=3600.0)
-    for file in paths.telemetry_files():
-        head, *lines = file.read_text().splitlines()
-        kept = lines[: len(lines) // 2 + 1]
-        file.write_text("\n".join([head, *kept]) + "\n")
-    rewrite(paths, lambda record: _as_an_hour(pressed(record)))
-
-
-def _as_an_hour(record: Record) -> Record:
-    body = record.body
-    if isinstance(body, RunReleased):
-        return replace(record, body=replace(body, duration_ms=3_600_000))
-    if isinstance(body, RunEnded):
-        return replace(record, body=replace(body, end_ms=1_700_003_600_000))
-    return record
 
 
 BY_AUDIT = {

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import pytest
 
+from aiperf.__main__ import main
 from aiperf.config.datasets import IMAGENET
-from aiperf.errors import RunDirectoryError
+from aiperf.errors import EXIT_DONE, RunDirectoryError
 from aiperf.records.bodies import (
     EpochCompleted,
     GroupExchanged,
@@ -29,8 +30,9 @@ from analysis.output.artifacts import write_report
 from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from analysis.results import compliance as compliance_module
 from analysis.results.archive import write_archive
-from analysis.results.compliance import check_result
+from analysis.results.compliance import Compliance, check_result
 from analysis.results.source import read_result
 from search_space.resnet import resnet
 from tests.support.forging import unchain
@@ -257,6 +259,55 @@ def test_a_rate_that_was_edited_is_found_and_one_of_an_earlier_version_is_not(na
     del document[name]
     file.write_text(json.dumps(document))
     assert check_result(root).differences == ()
+
+
+def edited(root: Path, change: Callable[[dict[str, Any]], object]) -> Compliance:
+    """The check of a run after its stored report was edited."""
+    file = open_run(root).report_json
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+    return check_result(root)
+
+
+EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "accelerators": lambda document: document.update(accelerators=7),
+    "ranks": lambda document: document.update(ranks=7),
+    "took_part": lambda document: document.update(took_part=1000),
+    "verdict": lambda document: document.update(verdict="invalid"),
+    "name": lambda document: document.update(name="another"),
+    "configuration": lambda document: document["configuration"]["run"].update(seed=7),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_any_fact_of_a_report_that_was_edited_is_found(name: str, tmp_path: Path) -> None:
+    compliance = edited(reported(tmp_path / "run", Story()), EDITS[name])
+    assert not compliance.valid
+    (difference,) = compliance.differences
+    assert difference.startswith(f"report.json: {name} ")
+
+
+def test_details_of_a_report_that_were_edited_are_named(tmp_path: Path) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document["trials"][0]["best_accuracy"] = 0.99
+        document["energy"]["accelerators_j"] = 1.0
+        document["energy"]["cpus_j"] = (document["energy"]["cpus_j"] or 0.0) + 1.0
+        document["state"] = "running"
+
+    compliance = edited(reported(tmp_path / "run", Story()), change)
+    assert (compliance.differences, compliance.valid) == ((), True), "samples that came late accuse nobody"
+    assert compliance.details == ("energy", "trials")
+    assert main(["check", str(tmp_path / "run"), "--replay", "0"]) == EXIT_DONE
+
+
+def test_a_report_of_another_program_is_compared_in_its_results_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = reported(tmp_path / "run", Story())
+    monkeypatch.setattr(compliance_module, "source_hash", lambda: "another")
+    assert edited(root, lambda document: document.update(accelerators=7)).differences == ()
+    assert edited(root, lambda document: document.update(error=0.01)).differences != ()
 
 
 def pack(root: Path, target: Path) -> Path:

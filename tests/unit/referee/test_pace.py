@@ -87,6 +87,22 @@ def test_paces_of_other_devices_are_not_compared(tmp_path: Path, monkeypatch: py
     assert other_device(data, data.ledger.trials[1]) == ""
 
 
+def test_the_pace_of_a_node_that_was_exchanged_is_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The description is that of the node that came later, and as fast as this machine."""
+    FakeDriver.remove(monkeypatch.setattr)
+    run = HandMadeRun(tmp_path).release(100).at(1).start_trial(1).built(1, devices=("cpu",)).at(20).epoch(1, 1)
+    run.at(30).lose(0)
+    run.at(40).rejoin(0).start_trial(2, resumes=1).built(2, devices=("cpu",)).at(60).epoch(2, 2).end(100)
+    here = {"0": {"host": "node-1", "cpu_count": shared_cpus(), "cpu_model": this_host().cpu_model()}}
+    run.paths.system.write_text(json.dumps(here))
+    data = read_run(run.paths)
+    assert data.damages == ()
+    assert other_device(data, data.ledger.trials[1]) == "the run does not describe its node"
+    assert other_device(data, data.ledger.trials[2]) == ""
+
+
 @pytest.mark.parametrize(("claimed", "on_cpus", "passed"), [
     (100, False, True), (149, False, True), (160, False, False), (240, True, True), (260, True, False),
     (10, False, True),
