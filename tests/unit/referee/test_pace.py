@@ -87,9 +87,7 @@ def test_paces_of_other_devices_are_not_compared(tmp_path: Path, monkeypatch: py
     assert other_device(data, data.ledger.trials[1]) == ""
 
 
-def test_the_pace_of_a_node_that_was_exchanged_is_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pace_of_a_node_that_was_exchanged_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The description is that of the node that came later, and as fast as this machine."""
     FakeDriver.remove(monkeypatch.setattr)
     run = HandMadeRun(tmp_path).release(100).at(1).start_trial(1).built(1, devices=("cpu",)).at(20).epoch(1, 1)
