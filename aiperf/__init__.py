@@ -1,8 +1,8 @@
 """The vocabulary of all rooms: networks, configuration, history list, rules, run directory.
 
 For other programs it exports, each imported at its first use: `Architecture` and `resnet` (layer
-graphs), `count` (operations per image, rule set aiperf-1), `load_run` (a run as pandas frames). See
-docs/api.md.
+graphs), `count` (operations per image, rule set aiperf-1), `load_run` and
+`load_store` (a run, and a store of results, as pandas frames). See docs/api.md.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from aiperf.network.operations import count
 
     load_run: Any
+    load_store: Any
     resnet: Any
 
 __version__ = "0.2.0"
 
-__all__ = ["Architecture", "__version__", "count", "load_run", "resnet"]
+__all__ = ["Architecture", "__version__", "count", "load_run", "load_store", "resnet"]
 
 _EXPORTS = {
     "Architecture": "aiperf.network.architecture",
     "count": "aiperf.network.operations",
     "load_run": "analysis.results.loading",
+    "load_store": "analysis.results.history.store",
     "resnet": "search_space.resnet",
 }
 """The module of each exported name. Modules are named, not imported: this room imports no other."""

@@ -1,4 +1,4 @@
-"""Generated references: modules, configuration, report, screening and command line, from the code.
+"""Generated references, from the code: modules, settings, command line, and forms of results.
 
 `make docs` writes them; `--check` only compares, and exits with 1 if one is stale.
 """
@@ -22,7 +22,11 @@ from aiperf.cli.verbs import GROUPS
 from aiperf.config.duration import exact_duration
 from aiperf.config.sections.base import Section
 from aiperf.config.settings import RunConfig
+from aiperf.screening.measures import MEASURES
 from aiperf.source_code import PACKAGES
+from aiperf.untrusted.schemas import meanings
+from analysis.results.history.facts import DEVICE, DeviceFacts
+from analysis.results.history.store import APPLICATION, TABLES, VERSION, columns_of
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -166,6 +170,24 @@ def screen() -> str:
     )
 
 
+def history() -> str:
+    """The reference of a trend: every key of its JSON, and every column of a store of results."""
+    schema = json.loads((ROOT / "analysis" / "trend.schema.json").read_text(encoding="utf-8"))
+    about = "Every key of `aiperf trend --format json`, from its schema, and every column of a store: see " \
+            "[comparing](../howto/compare.md)."  # fmt: skip
+    document = schema["$defs"].pop("TrendDocument")
+    text = _of_schema(["# Trend reference", "", about, "", "## JSON", ""], document | {"$defs": schema["$defs"]})
+    lines = ["## Tables of a store", "", f"SQLite, version {VERSION} of the tables (`PRAGMA user_version`), "
+             f"`PRAGMA application_id` {APPLICATION}. A result is one row; rates and shares are null if they are not "
+             "known."]  # fmt: skip
+    for table, kind in TABLES.items():
+        found = DEVICE | {name: f"Rate per second: {each.meaning}." for name, each in MEASURES.items()}
+        found = found if kind is DeviceFacts else meanings(kind)
+        lines += ["", f"### {table}", "", "| column | type | meaning |", "|---|---|---|"]
+        lines += [f"| `{name}` | {declared} | {_cell(found[name])} |" for name, declared in columns_of(kind).items()]
+    return "\n".join([text, *lines, ""])
+
+
 def _of_schema(lines: list[str], schema: dict[str, Any]) -> str:
     lines += _properties(schema)
     for name, part in sorted(schema.get("$defs", {}).items()):
@@ -199,6 +221,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "command-line.md": command_line,
     "report.md": report,
     "screen.md": screen,
+    "trend.md": history,
 }
 
 

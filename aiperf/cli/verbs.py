@@ -22,6 +22,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
         "accept": ("analysis.verbs.acceptance:ACCEPT", "hold a result against a baseline, or against limits"),
         "trend": ("analysis.verbs.trend:TREND", "show results over time and versions, and mark what got worse"),
+        "store": ("analysis.verbs.store:STORE_VERB", "keep results of months in one file"),
         "rank": ("referee.rank:RANK", "rank results"),
         "list": ("referee.listing.cli:LIST", "make the public list of signed results, a static site"),
         "scale": ("primary.series.cli:SCALE", "measure weak scaling: runs with increasing numbers of replicas"),

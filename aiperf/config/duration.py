@@ -15,29 +15,29 @@ _UNITS_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
 
 
-def parse_duration(text: str | float) -> float:
-    """Seconds from a number of seconds or from text such as "1h30m".
+def parse_duration(text: str | float, longest_s: float = LONGEST_S) -> float:
+    """Seconds from a number of seconds or from text such as "1h30m", at most `longest_s`.
 
     Raises ValueError with what is allowed.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise ValueError(f"{shown(text)} is not a duration; use 90s, 5m, 1h30m or 12h")
     if isinstance(text, int | float):
-        return _checked(min(text, 1e300), text)
+        return _checked(min(text, 1e300), text, longest_s)
     if len(text) > MOST_CHARACTERS or not text.isascii():
         raise ValueError(f"{shown(text)} is not a duration; use 90s, 5m, 1h30m or 12h")
     stripped = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", stripped):
-        return _checked(float(stripped), text)
+        return _checked(float(stripped), text, longest_s)
     parts = _PART.findall(stripped)
     if not parts or "".join(number + unit for number, unit in parts) != stripped:
         raise ValueError(f"{shown(text)} is not a duration; use 90s, 5m, 1h30m or 12h")
-    return _checked(sum(float(number) * _UNITS_S[unit] for number, unit in parts), text)
+    return _checked(sum(float(number) * _UNITS_S[unit] for number, unit in parts), text, longest_s)
 
 
-def _checked(seconds: float, found: str | float) -> float:
-    if not 0 < seconds <= LONGEST_S:
-        raise ValueError(f"{shown(found)} is not a duration above 0 seconds and at most 1000h")
+def _checked(seconds: float, found: str | float, longest_s: float) -> float:
+    if not 0 < seconds <= longest_s:
+        raise ValueError(f"{shown(found)} is not a duration above 0 seconds and at most {longest_s / 3600:.0f}h")
     return float(seconds)
 
 

@@ -93,6 +93,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """UTC at the end of the screening."""
     aiperf: str
     """Version of AIPerf."""
+    name: str | None = None
+    """Name of the run that the nodes were screened for (`run.name`); null in earlier versions."""
     launcher: str
     """Launcher that started the programs of the nodes (`run.launcher`)."""
     quick: bool

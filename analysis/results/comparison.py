@@ -194,6 +194,10 @@ class Acceptance:
     run: str
     baseline: str
     criteria: tuple[Criterion, ...]
+    identity: str
+    """Identity of the run, by which a store knows it."""
+    started: str | None
+    """UTC of its release."""
 
     @property
     def failed(self) -> tuple[Criterion, ...]:
@@ -203,7 +207,8 @@ class Acceptance:
     def document(self) -> dict[str, Any]:
         """The same as JSON."""
         return {
-            "run": self.run, "baseline": self.baseline, "accepted": not self.failed,
+            "run": self.run, "identity": self.identity, "started": self.started, "baseline": self.baseline,
+            "accepted": not self.failed,
             "criteria": [{**asdict(each), "accepted": each.accepted} for each in self.criteria],
         }  # fmt: skip
 
@@ -216,7 +221,7 @@ def accept_by_run(run: RunResult, baseline: RunResult, share: float = SHARE) -> 
     if baseline.scored.score_ops is None:
         raise ConfigError([f"{baseline.origin}: it has no valid score, so nothing can be compared with it"])
     criteria = tuple(_criteria(measures_of(baseline.scored, run.scored), share))
-    return Acceptance(str(run.origin), str(baseline.origin), criteria)
+    return Acceptance(str(run.origin), str(baseline.origin), criteria, run.key, run.report.made)
 
 
 def _criteria(measures: tuple[Measure, ...], share: float) -> Iterator[Criterion]:

@@ -109,6 +109,11 @@ class RunResult:
         return self.report.verdict if self.recomputed else "unverified"
 
     @property
+    def key(self) -> str:
+        """The identity, or that of a report without records: its SHA-256."""
+        return self.identity or sha256(self.report.model_dump_json().encode()).hexdigest()
+
+    @property
     def scored(self) -> Report:
         """The report, without a score if the run is invalid or has no verdict yet."""
         if self.report.verdict not in ("invalid", "running") and not self.contradictions:

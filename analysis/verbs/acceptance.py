@@ -35,7 +35,7 @@ def accept_by_limits(run: RunResult, file: Path) -> Acceptance:
     criteria = [
         Criterion(name, values[name], limit, kind) for kind, own in limits.items() for name, limit in own.items()
     ]
-    return Acceptance(str(run.origin), str(file), tuple(criteria))
+    return Acceptance(str(run.origin), str(file), tuple(criteria), run.key, run.report.made)
 
 
 def read_limits(file: Path, report: Report) -> Limits:

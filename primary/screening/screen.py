@@ -91,7 +91,8 @@ async def screen_by(
     nodes = screened(order.config, visits)
     bad = bad_values(nodes, order.lower_share, order.floors)
     return Outcome(
-        at=format_utc(clock.utc_ms()), aiperf=__version__, launcher=order.config.run.launcher, quick=order.quick,
+        at=format_utc(clock.utc_ms()), aiperf=__version__, name=order.config.run.name,
+        launcher=order.config.run.launcher, quick=order.quick,
         lower_share=order.lower_share, passes=number + 1, nodes=nodes, bad=bad,
         meetings=tuple(meetings), one_node=tuple(one_node),
         remarks=(*remarks_of(nodes), *slow_pairs(meetings, (item.node for item in bad))),

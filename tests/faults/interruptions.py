@@ -48,6 +48,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "compare": ("RUN", "RUN"),
     "accept": ("RUN", "--baseline", "RUN"),
     "trend": ("RUN", "RUN"),
+    "store": ("add", "RUN", "--store", "OUT"),
     "list": ("build", "ARCHIVES", "--output", "OUT"),
     "export": ("RUN", "--file", "OUT"),
     "audit": ("RUN", "--nonce", "a word"),

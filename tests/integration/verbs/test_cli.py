@@ -47,7 +47,7 @@ def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPar
                 yield from (own, *getattr(own, "kinds", {}).values())
 
 
-@pytest.mark.parametrize("verb", ["config", "dataset", "list", "nodes", "slurm"])
+@pytest.mark.parametrize("verb", ["config", "dataset", "list", "nodes", "slurm", "store"])
 def test_every_action_has_a_description_an_example_that_parses_and_debug(verb: str) -> None:
     parser = parser_of(verb)
     found = [*actions_of(parser)]
@@ -63,7 +63,9 @@ def test_every_action_has_a_description_an_example_that_parses_and_debug(verb: s
 
 
 def test_no_other_verb_has_actions() -> None:
-    assert {verb for verb in VERBS if [*actions_of(parser_of(verb))]} == {"config", "dataset", "list", "nodes", "slurm"}
+    assert {verb for verb in VERBS if [*actions_of(parser_of(verb))]} == {
+        "config", "dataset", "list", "nodes", "slurm", "store",
+    }  # fmt: skip
 
 
 def test_no_verb_an_unknown_verb_and_the_version() -> None:
@@ -196,6 +198,7 @@ JSON: dict[str, Callable[[Path], list[object]]] = {
     "export": lambda folder: [one_run(folder)],
     "rank": lambda folder: [one_run(folder)],
     "trend": lambda folder: [one_run(folder)],
+    "store": lambda folder: ["add", one_run(folder), "--store", folder / "results.sqlite"],
     "compare": lambda folder: [one_run(folder), folder / "run"],
     "accept": lambda folder: [one_run(folder), "--baseline", folder / "run"],
     "scale": lambda folder: ["--from", one_run(folder)],
