@@ -26,6 +26,8 @@ from analysis.reading.profile import (
     Timeline,
     TimelineBlock,
 )
+from analysis.results.history.facts import Facts, run_facts, screening_facts
+from analysis.results.history.trend import TrendDocument, trend
 from analysis.results.paper import read_lines
 from analysis.results.ranking import rank
 from analysis.results.scaling.chart import scaling_chart
@@ -36,17 +38,19 @@ from analysis.verbs.figures import figures_page
 from analysis.verbs.ranking_page import ranking_page
 from analysis.verbs.scaling import scaling_page
 from analysis.verbs.screening import screening_page
+from analysis.verbs.trend import trend_page
 from tests.integration.verbs.test_page import drawn, page_of, resumed, work
 from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open_page, show
 from tests.support.hand_made import HandMadeRun
 from tests.support.nodes.screened import screened
 from tests.support.runs import wait_for
 from tests.support.science.hybrid import whole_training
+from tests.unit.analysis.history.made import result, screening
 from tests.unit.analysis.scaling.test_rows import one_run
 from tests.unit.analysis.science.runs import run_of_four
 
 REPORTS = ("report", "running", "science", "hybrid")
-KINDS = (*REPORTS, "ranking", "scaling", "figures", "profile", "sweep", "screening", "large_screening")
+KINDS = (*REPORTS, "ranking", "scaling", "figures", "profile", "sweep", "screening", "large_screening", "trend")
 
 
 def profile() -> Profile:
@@ -91,6 +95,15 @@ def sweep() -> MemorySweep:
                        largest_predicted=200)  # fmt: skip
 
 
+def months(root: Path) -> TrendDocument:
+    """Runs of a system of which the last is slow, and screenings in which a device gets slower."""
+    runs = [Facts(run_facts(result(day, score))) for day, score in enumerate((100.0, 99.0, 101.0, 80.0))]
+    slow: list[dict[tuple[str, str], float]] = [{("gpu5", "triad"): 0.96**day} for day in range(4)]
+    screenings = [screening_facts(root / f"{day}", screening(root, day, {1: own})) for day, own in enumerate(slow)]
+    series = (*trend([*runs, *screenings]), *trend(screenings, "node"))
+    return TrendDocument(by="system", since=None, series=series, problems=("nothing: there is no result",))
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind."""
@@ -116,6 +129,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "profile": render("profile.html", profile=step, drawings=drawings, words=words),
         "screening": screening_page(screened(root, 6, {1: {("gpu5", "triad"): 0.7}}, {3: [None]}, fabric=True)),
         "large_screening": screening_page(screened(root, 80, fabric=True)),
+        "trend": trend_page(months(root)),
         "sweep": render("sweep.html", sweep=memory, drawings={"sweep": sweep_chart(memory)}, words=words),
     }
     for name, text in texts.items():

@@ -149,7 +149,8 @@ def test_a_loss_that_no_single_result_shows_is_found_over_the_series() -> None:
     assert not any(row.regressions for row in series.rows), "each is within 5 % of those before"
     assert lost(series).keys() == {"score_ops", "regulated_score_ops"}
     (first,) = (change for change in series.changes if change.measure == "score_ops")
-    assert (first.results, first.earlier, first.median) == (5, 5, pytest.approx(100 * 0.99**2))
+    assert (first.results, first.earlier) == (5, 5)
+    assert first.median == pytest.approx(100 * 0.99**2)
     assert first.change == pytest.approx(0.99**15 - 1)
 
 
