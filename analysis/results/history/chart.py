@@ -72,7 +72,7 @@ def _paint(figure: Any, shown: Sequence[tuple[Series, Lines]], rows: int) -> Non
         axes.axhline(1.0, color=GRID, linewidth=0.8, zorder=0)
         axes.set_title(cut(f"{series.system}: {series.arrangement}", TITLE), fontsize=8)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        locator = AutoDateLocator(maxticks=5)
+        locator = AutoDateLocator(minticks=2, maxticks=6)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
         axes.legend(fontsize=6.5)
