@@ -92,7 +92,7 @@ class ScienceSection(Section):
 
 
 class PriceSection(Section):
-    """Prices, for the cost of a quality. Without them no cost is stated."""
+    """Prices, for the cost of a run and of a quality. Without both no cost is stated."""
 
     node_hour: float | None = Field(None, ge=0, le=1e9)
     """Price of one node for one hour, without its energy."""

@@ -17,7 +17,7 @@ from aiperf.config.duration import format_duration
 from aiperf.run_directory.state import IN_PROGRESS
 from analysis.output.page.hybrid import group_rows, server_rows, training_rows
 from analysis.output.page.science import LEFT, currency_of, filled, model_rows, result_rows, split
-from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, goodput, known, slowness
+from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, cost, goodput, known, slowness
 from analysis.report.model import ReplicaPart, Report
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.trials import most_accurate
@@ -64,6 +64,8 @@ def closing_lines(report: Report) -> Iterator[str]:
         yield f"{report.state}: this is the run so far; it has no verdict before its end"
     if report.goodput is not None and report.started is not None:
         yield f"goodput: {goodput(report.goodput)}"
+    if report.cost is not None:
+        yield f"cost: {cost(report.cost)}"
     for notice in report.notices:
         yield f"notice: {notice}"
     yield from slow_lines(report)

@@ -25,6 +25,7 @@ from aiperf.wire.messages import CANCELLED, CROWDED, UNFIT
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import MANY_TRIALS, do_both
+from analysis.report.cluster.cost import cost_part
 from analysis.report.cluster.goodput import Windows, goodput_part, windows_of
 from analysis.report.cluster.health import health_notices, health_part
 from analysis.report.cluster.slow import Comparison, compare, comparison_part
@@ -103,6 +104,7 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
     verdict = _verdict(data, state, trials, error, physics)
     scored = verdict["status"] != "FAILED"
     score = operations_per_second(total, data.duration_ms) if scored else None
+    used = energy(data, data.telemetry, classified, total)
     roofline = roofline_part(data, score, micro)
     trials = _with_shares(trials, roofline)
     return Report(
@@ -116,7 +118,8 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
         replica_details=replicas,
         failures=_failures(data, state, trials),
         phases_s=_sum_of_phases(replicas),
-        energy=energy(data, data.telemetry, classified, total),
+        energy=used,
+        cost=cost_part(data, replicas, used),
         physics=physics,
         assumed=_assumed(data, physics),
         roofline=roofline,
@@ -332,26 +335,44 @@ def _sum_of_phases(replicas: tuple[ReplicaPart, ...]) -> dict[str, float]:
 
 
 def _failures(data: RunData, state: State, trials: tuple[TrialPart, ...]) -> tuple[FailurePart, ...]:
-    """Trials that failed or were lost, replicas that were lost or never came; in order of time."""
-    found = [
+    """Trials that failed or were lost, replicas that were lost or never came; in order of time.
+
+    A trial that was lost with its replica is one failure with it.
+    """
+    found, lost = list[FailurePart](), defaultdict[int, list[TrialPart]](list)
+    for trial in trials:
+        if trial.state == "lost":
+            lost[trial.replica].append(trial)
+    for number in replica_numbers(data):
+        entry = entry_of(data, number)
+        for loss in sorted(entry.losses, key=when):
+            t_s = (loss.time_ms - data.start_ms) / 1000 if data.start_ms is not None else None
+            came_ms = max((each.time_ms for each in entry.arrivals if each.time_ms <= loss.time_ms), default=None)
+            own = [] if came_ms is None else _issued(data, lost[number], came_ms, loss.time_ms)
+            lost[number] = [trial for trial in lost[number] if trial not in own]
+            what = f"replica {number} {'did not come' if came_ms is None else 'lost'}"
+            found.append(FailurePart(
+                t_s=t_s, what=", with trial ".join([what, *(str(trial.id) for trial in own)]), reason=loss.body.reason,
+                lost_operations=sum(trial.lost_operations for trial in own),
+            ))  # fmt: skip
+        if not entry.losses and _state_of_replica(data, entry) == "absent" and state != "starting":
+            what = f"replica {number} did not come"
+            found.append(FailurePart(t_s=None, what=what, reason="no record says why", lost_operations=0))
+    found += [
         FailurePart(
             t_s=trial.ended_s, what=f"trial {trial.id} on replica {trial.replica} {trial.state}",
             reason=trial.failure_reason or "", lost_operations=trial.lost_operations,
         )
         for trial in trials
-        if trial.state in ("failed", "lost")
+        if trial.state == "failed" or trial in lost[trial.replica]
     ]  # fmt: skip
-    for number in replica_numbers(data):
-        entry = entry_of(data, number)
-        for loss in sorted(entry.losses, key=when):
-            t_s = (loss.time_ms - data.start_ms) / 1000 if data.start_ms is not None else None
-            came = any(arrival.time_ms <= loss.time_ms for arrival in entry.arrivals)
-            what = f"replica {number} {'lost' if came else 'did not come'}"
-            found.append(FailurePart(t_s=t_s, what=what, reason=loss.body.reason, lost_operations=0))
-        if not entry.losses and _state_of_replica(data, entry) == "absent" and state != "starting":
-            what = f"replica {number} did not come"
-            found.append(FailurePart(t_s=None, what=what, reason="no record says why", lost_operations=0))
     return tuple(sorted(found, key=lambda part: (part.t_s is None, part.t_s or 0.0)))
+
+
+def _issued(data: RunData, trials: Iterable[TrialPart], begin_ms: int, end_ms: int) -> list[TrialPart]:
+    """The trials that were issued within a time."""
+    issued_ms = {trial.id: data.ledger.trials[trial.id].issued_ms for trial in trials}
+    return [trial for trial in trials if begin_ms <= (issued_ms[trial.id] or 0) <= end_ms]
 
 
 def _versions(data: RunData) -> dict[str, str | None]:

@@ -218,6 +218,23 @@ class HealthPart(Part):
     """Signs within the run, the grave ones first."""
 
 
+class CostPart(Part):
+    """Node hours of the run, and their price."""
+
+    nodes: int
+    """Nodes of the replicas that took part; one that several share counts once."""
+    node_hours: float
+    """`nodes` x hours from the start of the run to its end."""
+    amount: float | None
+    """Price of the node hours and of the energy, by `price.node_hour` and `price.kwh`; null if a
+    price is not stated, or if energy has a price and was not measured on every node.
+    """
+    currency: str | None
+    """`price.currency`; null if it is not stated."""
+    source: str | None
+    """`price.source`; null if it is not stated."""
+
+
 class GoodputPart(Part):
     """Productive and lost hours: together they are the wall time of the run times its devices."""
 

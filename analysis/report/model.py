@@ -7,7 +7,15 @@ from typing import Any
 
 from aiperf.rules.table import RULES_VERSION, Status
 from aiperf.run_directory.state import State
-from analysis.report.estimates import ComparisonPart, GoodputPart, HealthPart, Part, PhysicsPart, StatisticsPart
+from analysis.report.estimates import (
+    ComparisonPart,
+    CostPart,
+    GoodputPart,
+    HealthPart,
+    Part,
+    PhysicsPart,
+    StatisticsPart,
+)
 from analysis.report.hybrid.parts import HybridPart
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.workloads import WorkloadPart
@@ -34,7 +42,7 @@ class RulePart(ViolationPart):
 
 
 class FailurePart(Part):
-    """A trial that failed, or a replica that was lost."""
+    """A trial that failed, or a replica that was lost, with the trial that it trained."""
 
     t_s: float | None
     """Seconds after the start of the run; null if the run never started."""
@@ -43,7 +51,7 @@ class FailurePart(Part):
     reason: str
     """The cause, as recorded; empty if none was recorded."""
     lost_operations: int
-    """Operations of its unfinished epoch, which do not count because of the failure."""
+    """Operations of the trial's unfinished epoch, which do not count because of the failure."""
 
 
 class DeviationPart(Part):
@@ -346,6 +354,10 @@ class Report(Part):
     """Replicas next to each other, and those that are slow; null in reports of earlier versions."""
     goodput: GoodputPart | None = None
     """Productive and lost hours; null in reports of earlier versions."""
+    cost: CostPart | None = None
+    """Node hours and their price; null if the run never started, and in reports of earlier
+    versions.
+    """
     health: HealthPart | None = None
     """Health of the nodes by their samples; null in reports of earlier versions."""
     usage: tuple[UsagePart, ...]

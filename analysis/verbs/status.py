@@ -95,7 +95,7 @@ def _status_line(status: RunStatus) -> str:
         case "failed":
             state = "failed: no replica was left"
         case _:
-            state = f"ended: {status.ended}" + _simulated(status)
+            state = f"ended: {status.ended}" + _simulated(status) + _reason(status)
     return f"run {status.name!r}: {state}; {passed}; {results}"
 
 
@@ -104,7 +104,8 @@ def _simulated(status: RunStatus) -> str:
 
 
 def _reason(status: RunStatus) -> str:
-    return " (no replica was left)" if status.ended == "no_replicas" else ""
+    none_left = all(each.state in ("lost", "absent") for each in status.replicas)
+    return " (no replica was left)" if status.ended == "no_replicas" or (status.replicas and none_left) else ""
 
 
 def _status_table(status: RunStatus) -> Table:

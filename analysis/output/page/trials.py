@@ -45,9 +45,16 @@ def _facts(data: RunData, trial: TrialPart) -> dict[str, str]:
         "layers": f"{trial.depth}, {si(trial.parameters)} weights" if trial.depth else "",
         "training one image": si(trial.image_operations, "OP") if trial.image_operations else "",
         "precision": trial.precision or "",
+        "compiled": _compiled(data, trial.id),
         "share of the ceiling": known(trial.share_of_ceiling),
         "log": log.relative_to(data.paths.root).as_posix(),
     }
+
+
+def _compiled(data: RunData, number: int) -> str:
+    """What its trainer compiled, as the trainer said; empty if no record says it."""
+    entry = data.ledger.trials.get(number)
+    return (entry.built.compiled or "") if entry is not None and entry.built is not None else ""
 
 
 def _value(value: float | str) -> str:

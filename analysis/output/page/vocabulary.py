@@ -9,7 +9,8 @@ from aiperf.config.duration import format_duration
 from aiperf.run_directory.state import IN_PROGRESS
 from analysis.output.page.machine import Machine
 from analysis.report.cluster.effects import FEWEST
-from analysis.report.estimates import ComparisonPart, EffectPart, GoodputPart, HealthPart, NodeHoursPart
+from analysis.report.cluster.health import WORDS
+from analysis.report.estimates import ComparisonPart, CostPart, EffectPart, GoodputPart, HealthPart, NodeHoursPart
 from analysis.report.model import AssumedPart, Report, TrialPart
 
 TRIAL_STATES = {
@@ -148,6 +149,11 @@ def health(part: HealthPart) -> str:
     return f"As far as it was recorded, without a sign of the contrary; {who}."
 
 
+def not_recorded(part: HealthPart) -> str:
+    """The kinds of signs that no sample can show, in words."""
+    return "; ".join(WORDS.get(kind, kind) for kind in part.not_recorded)
+
+
 CAUSES = PHASES | {
     "lost": "training that died with its unfinished epoch",
     "repeated": "epochs that an interrupted training had completed before",
@@ -175,6 +181,16 @@ def goodput(part: GoodputPart) -> str:
     if between_h is None:
         return f"{work}; nothing was interrupted."
     return f"{work}; {count(part.interruptions, 'interruption')}, one every {format_duration(3600 * between_h)}."
+
+
+def cost(part: CostPart) -> str:
+    """Node hours and their price in a sentence."""
+    wall_s = 3600 * part.node_hours / part.nodes if part.nodes else 0.0
+    said = f"{count(part.nodes, 'node')} for {format_duration(wall_s)}: {hours_text(part.node_hours)} node hours"
+    if part.amount is None:
+        return f"{said}."
+    price = " ".join(filter(None, [f"{part.amount:,.2f}", part.currency]))
+    return f"{said}, {price} by the stated prices{f' ({part.source})' if part.source else ''}."
 
 
 def shares_of(part: NodeHoursPart) -> dict[str, float]:

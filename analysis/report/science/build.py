@@ -18,6 +18,7 @@ import numpy as np
 from analysis.reading.integrity.view import replica_of
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
+from analysis.report.cluster.cost import price_of
 from analysis.report.model import TrialPart
 from analysis.report.rates.peak import peak_of_trial
 from analysis.report.rates.work_intervals import WorkInterval, WorkIntervals, sustained_ops
@@ -34,20 +35,11 @@ from analysis.report.workloads import (
 
 # Energy and cost of a model until a moment: those of the nodes whose replicas trained it.
 
-S_PER_HOUR = 3600
-J_PER_KWH = 3.6e6
-
 
 def cost(data: RunData, seconds: float, joules: float | None) -> float | None:
-    """Price of the nodes of a replica for a time, and of their energy, in the stated currency.
-
-    seconds x nodes x `price.node_hour` / 3600 + joules x `price.kwh` / 3.6e6. None if a price is
-    not stated, or if energy has a price and was not measured.
-    """
-    price, nodes = data.manifest.config.price, data.manifest.config.replica.nodes
-    if price.node_hour is None or price.kwh is None or (joules is None and price.kwh > 0):
-        return None
-    return seconds * nodes * price.node_hour / S_PER_HOUR + (joules or 0.0) * price.kwh / J_PER_KWH
+    """Price of the nodes of a replica for a time, and of their energy, in the stated currency."""
+    config = data.manifest.config
+    return price_of(config.price, seconds * config.replica.nodes, joules)
 
 
 def joules_until(data: RunData, model: Model, end_ms: int) -> float | None:

@@ -15,7 +15,7 @@ from analysis.output.page.lineage import best_of, morph_words
 from analysis.output.page.machine import machine_of, replicas_of
 from analysis.output.page.network_chart import KINDS, change_of, network_chart, skips
 from analysis.output.page.phase_charts import HEIGHT, phase_charts
-from analysis.output.page.trials import safe_json
+from analysis.output.page.trials import safe_json, trial_details
 from analysis.output.page.view import report_page
 from analysis.output.page.vocabulary import readable_time, sentence
 from analysis.output.systems import mlperf_system
@@ -206,3 +206,11 @@ def test_no_meaning_is_in_a_title_which_phones_and_keyboards_never_show() -> Non
     assert len(templates) > 10
     titled = {file.name: re.findall(r"<(?!link\b)[^>]*\stitle=[^>]*>", file.read_text()) for file in templates}
     assert {name: found for name, found in titled.items() if found} == {}
+
+
+def test_the_details_of_a_trial_say_what_was_compiled(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1)
+    run.built(1, compiled="33 regions, each shape once").at(40).epoch(1, 1).end(100)
+    data = read_run(run.paths)
+    (details,) = trial_details(data, [*build_report(data).trials])
+    assert ["compiled", "33 regions, each shape once"] in details["facts"]

@@ -291,3 +291,20 @@ def test_the_precision_of_every_trial_is_checked(tmp_path: Path) -> None:
     result = report(run.at(9).epoch(1, 1).end(50))
     assert result.trials[0].precision == "mixed_float8"
     assert next(v.found for v in result.violations if v.rule == "precision") == "mixed_float8"
+
+
+def test_a_replica_that_is_lost_with_its_trial_is_one_failure(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=2).at(1).start_trial(1).start_trial(2, replica=1)
+    run.at(30).progress(1, 1, 400).at(36).lose(0).at(40).rejoin(0).at(41).start_trial(3).at(60).lose(0).end(100)
+    found = report(run).failures
+    assert [(part.t_s, part.what) for part in found] == [
+        (36.0, "replica 0 lost, with trial 1"), (60.0, "replica 0 lost, with trial 3"),
+    ]  # fmt: skip
+    assert {part.reason for part in found} == {"power cut"}
+    assert found[0].lost_operations == 400 * COST.total
+
+
+def test_a_trial_that_is_lost_with_its_primary_is_a_failure_of_its_own(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(30).epoch(1, 1).at(40).resume()
+    run.rejoin(0).at(60).lose(0).end(100)
+    assert [part.what for part in report(run).failures] == ["trial 1 on replica 0 lost", "replica 0 lost"]

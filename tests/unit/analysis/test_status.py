@@ -276,3 +276,12 @@ def test_a_failed_start_ends_with_its_cause_and_is_not_offered_to_be_resumed(tmp
     assert last.endswith("status=FAILED")
     assert "next: correct the cause, then start again with a new --output; " in shown.stderr
     assert "resume" not in shown.stdout + shown.stderr
+
+
+def test_an_end_at_which_no_replica_was_left_says_so(tmp_path: Path) -> None:
+    run = in_progress(tmp_path)
+    assert "left" not in _status_line(status_of(run.at(50).lose(0), 60)).partition("; ")[0]
+    run.at(70).lose(1).end(100)
+    line = _status_line(status_of(run, 101))
+    assert ": ended: deadline" in line
+    assert "(no replica was left);" in line

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.clock import format_utc
-from analysis.output.page.vocabulary import health
+from analysis.output.page.vocabulary import health, not_recorded
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.estimates import HealthPart
@@ -110,3 +110,11 @@ def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
     assert part.signs == ()
     assert {"xid", "ecc_uncorrected", "infiniband_errors"} <= set(part.not_recorded)
     assert health(part) == "As far as it was recorded, without a sign of the contrary; 1 node was sampled."
+
+
+def test_what_no_sample_can_show_is_listed_in_words(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    write(run, {t: card(ECC_DBE_VOL_TOTAL=0) for t in (10, 20)})
+    said = not_recorded(part_of(run))
+    assert "corrected errors of memory" in said.split("; ")
+    assert "_" not in said
