@@ -104,6 +104,17 @@ class PriceSection(Section):
     """Source of the prices, such as the name and date of a price list."""
 
 
+class EnergySection(Section):
+    """Figures of the owner about the facility. A report shows them as declared."""
+
+    pue: float | None = Field(None, ge=1, le=100)
+    """Power usage effectiveness: power of the facility over that of its computers."""
+    co2_g_per_kwh: float | None = Field(None, ge=0, le=1e6)
+    """Grams of CO2 equivalents of a kilowatt-hour."""
+    source: Line | None = None
+    """Source of the figures, such as the name and date of a report."""
+
+
 # All sections together: their layers (preset, file, overrides) and the problems between them.
 
 PRESETS = ("official", "quick")
@@ -120,6 +131,7 @@ class RunConfig(Section):
     micro: MicroSection = MicroSection()
     science: ScienceSection = ScienceSection()
     price: PriceSection = PriceSection()
+    energy: EnergySection = EnergySection()
     slurm: SlurmSection = SlurmSection()
     ssh: SshSection = SshSection()
     ray: RaySection = RaySection()

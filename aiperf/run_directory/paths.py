@@ -106,6 +106,11 @@ class RunPaths:
         return self.root / "telemetry"
 
     @property
+    def meters(self) -> Path:
+        """Directory of readings of meters outside of the nodes, which the owner puts there."""
+        return self.root / "meters"
+
+    @property
     def report(self) -> Path:
         """Directory of derived files; may be deleted and rebuilt."""
         return self.root / "report"
@@ -239,6 +244,7 @@ ENTRIES = (
     Entry(r"telemetry/[^/]+\.jsonl", "telemetry/*.jsonl", submitted=True),
     Entry(r"evidence/trial-\d{6,}\.rows", "evidence/*.rows", submitted=True),
     Entry(r"micro/[\w.-]+\.json", "micro/*.json", submitted=True),
+    Entry(r"meters/(meters\.toml|[A-Za-z0-9_][\w.-]*\.csv)", "meters/*", submitted=True),
     Entry(r"report/.+", "report/**/*", submitted=True),
     Entry(r"models/[0-9a-f]{16}/(weights-\d{6,}|checkpoint-\d{6,}(\.before)?)\.npz", "models/*/*.npz"),
     Entry(r"candidates/replica-\d{4,}-round-\d{4,}\.json", "candidates/*.json"),

@@ -17,6 +17,7 @@ from aiperf.records.columns import TIME, TRIAL
 from aiperf.untrusted.text import for_cell
 from analysis.reading.run_data import RunData
 from analysis.reading.work import every_epoch
+from analysis.report.energy.parts import UsagePart
 from analysis.report.estimates import EffectPart, GoodputPart, LostPart, SignPart
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
 from analysis.report.model import (
@@ -27,7 +28,6 @@ from analysis.report.model import (
     RulePart,
     TimelinePart,
     TrialPart,
-    UsagePart,
 )
 from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePart, TrialCeilingPart
 from analysis.report.workloads import InstancePart, ModelTrialPart, QualityPart, WorkloadPart

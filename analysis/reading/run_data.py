@@ -25,6 +25,7 @@ from analysis.reading.architectures import ArchitectureFacts, Architectures
 from analysis.reading.history import history_bytes, read_history, submit_primaries
 from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
+from analysis.reading.meters import Meters, read_meters
 from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
 from analysis.reading.science.costs import WorkloadCosts, read_costs
@@ -57,6 +58,8 @@ class RunData:
     system: dict[str, NodeFacts]
     """The node of each replica, by replica."""
     telemetry: Telemetry
+    meters: Meters
+    """Meters outside of the nodes."""
     measured: tuple[NodeResult, ...]
     """Results of the micro suite, of the nodes that were measured."""
     own_space: bool
@@ -147,6 +150,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         ended=ended,
         system=read_system(paths),
         telemetry=telemetry,
+        meters=read_meters(paths),
         measured=nodes.results,
         own_space=paths.space.exists(),
         paths=paths,

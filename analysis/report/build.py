@@ -31,7 +31,7 @@ from analysis.report.cluster.health import health_notices, health_part
 from analysis.report.cluster.slow import Comparison, compare, comparison_part
 from analysis.report.convergence import convergence_notices
 from analysis.report.devices import count_devices, devices_of
-from analysis.report.energy import energy, usage
+from analysis.report.energy.sensors import energy, usage
 from analysis.report.estimates import HealthPart, PhysicsPart
 from analysis.report.hybrid.build import hybrid_part
 from analysis.report.intervals import Spans

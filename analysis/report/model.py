@@ -7,6 +7,7 @@ from typing import Any
 
 from aiperf.rules.table import RULES_VERSION, Status
 from aiperf.run_directory.state import State
+from analysis.report.energy.parts import EnergyPart, UsagePart
 from analysis.report.estimates import (
     ComparisonPart,
     CostPart,
@@ -63,53 +64,6 @@ class DeviationPart(Part):
     """Value in force, as JSON."""
     default: str
     """Default value, as JSON."""
-
-
-class UsagePart(Part):
-    """Use of one node within the run; accelerator figures are means over its accelerators."""
-
-    host: str
-    """Name of the node."""
-    samples: int
-    """Samples taken within the run."""
-    accelerators: int
-    """Accelerators of the node."""
-    accelerator_percent: float | None
-    """Use of the accelerators in percent, mean over time; null if it was not sampled."""
-    accelerator_memory_percent: float | None
-    """Use of the accelerators' memory in percent, mean over time; null if it was not sampled."""
-    cpu_percent: float | None
-    """Use of the CPUs in percent, mean over time; null if it was not sampled."""
-    memory_peak_bytes: int | None
-    """Largest use of main memory in bytes; null if it was not sampled."""
-    energy_j: float | None
-    """Joules of accelerators and CPU packages, of those that report; null if none does."""
-
-
-class EnergyPart(Part):
-    """Energy from the start of the run to its end, of all devices that report it."""
-
-    accelerators_j: float | None
-    """Joules of all accelerators: from their energy counters, else power integrated by the
-    trapezoidal rule; null if none reports either.
-    """
-    cpus_j: float | None
-    """Joules of all CPU packages, from the kernel's counters; null if none reports them."""
-    hosts_measured: int
-    """Nodes that report the energy of accelerators or CPUs."""
-    hosts: int
-    """Nodes that were sampled."""
-    uncovered_share: float | None = None
-    """Share of the accelerators' time of which their energy counters do not say what was used:
-    before the first sample, after the last one (of a lost card, too), around a reset; null without
-    counters.
-    """
-    operations_per_joule: float | None
-    """`operations_total` / (`accelerators_j` + `cpus_j`); null without energy."""
-    best_error_j: float | None
-    """Joules until the run's error was reached; null without energy or any evaluated epoch."""
-    official_error_j: float | None
-    """Joules until the error was at most 0.30; null without energy or if it never was."""
 
 
 class TimelinePart(Part):

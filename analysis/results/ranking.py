@@ -5,13 +5,16 @@ that of the median run, of an even number the lower of the two in the middle. A 
 of its results and a name with its numbers of replicas, accelerators and ranks, its models of
 devices, and its configuration. All but the signer can be copied, so results that nobody known has
 signed are rows of their own: no submission changes the row of another one.
+
+Energies are compared within one basis only: the same source, level and scope of the measurement.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +43,9 @@ MOST_SHARED = 0.05
 Few or unequal replicas make it as wide as the measure itself. A run that is known that badly would
 share its rank with runs of many times its score.
 """
+
+BASES = ("meters, Level 3", "meters, Level 2", "meters, Level 1", "meters", "sensors", "")
+"""Beginnings of the words for what an energy is of (`EnergyPart.basis`), in order."""
 
 COPIED = "copied"
 """Reason in place of a rule: the result has parts of one that somebody else has signed."""
@@ -101,6 +107,8 @@ class Row:
     """True if heads that a referee received date its times (`analysis.results.heads`)."""
     contested: str = ""
     """Other results that have parts of this one, separated by commas."""
+    energy_basis: str = ""
+    """Source, level and scope of the energy; empty if it cannot be compared."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,15 @@ class Ranking:
         """The rows of one status."""
         return tuple(row for row in self.rows if row.status == status)
 
+    def tables(self, status: str) -> Iterator[tuple[str, tuple[Row, ...]]]:
+        """The rows of one status that can stand side by side; of energy with their basis."""
+        rows = self.with_status(status)
+        if self.order != "energy":
+            yield "", rows
+            return
+        for basis, own in groupby(rows, lambda row: row.energy_basis):
+            yield basis or "no energy that can be compared", tuple(own)
+
     def frame(self) -> pd.DataFrame:
         """All rows as a table."""
         table = pd.DataFrame([asdict(row) for row in self.rows], columns=list(Row.__dataclass_fields__))
@@ -143,9 +160,13 @@ def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = (
         row = replace(_row(result, order), contested=contested)
         if place in found.refused:
             row = replace(row, status="unofficial", reasons=", ".join(filter(None, [row.reasons, COPIED])))
-        groups.setdefault(_system(result), []).append(row)
+        groups.setdefault(_system(result, order), []).append(row)
     rows = [_median(group, order) for group in groups.values()]
-    rows.sort(key=lambda row: ([*STATUSES].index(row.status), -_key(row, order), row.system, row.origin))
+    rows.sort(
+        key=lambda row: (
+            [*STATUSES].index(row.status), _basis(row, order), -_key(row, order), row.system, row.origin,
+        )
+    )  # fmt: skip
     rivals = {str(kept[place].origin): _all_of(place, found.rivals) for place in range(len(kept))}
     conflicts = (*found.words, *names_to_look_at(kept))
     return Ranking(order, tuple(_ranked(rows, order, rivals)), tuple(problems), tuple(same), conflicts)
@@ -166,7 +187,14 @@ def _all_of(place: int, rivals: dict[int, set[int]]) -> int:
     return min(found)
 
 
-def _system(result: RunResult) -> str:
+def _basis(row: Row, order: Order) -> tuple[int, str]:
+    """The place of what a row is compared within."""
+    if order != "energy":
+        return 0, ""
+    return next(place for place, start in enumerate(BASES) if row.energy_basis.startswith(start)), row.energy_basis
+
+
+def _system(result: RunResult, order: Order) -> str:
     """A text that runs of one system have in common.
 
     Runs without a score, and those without a signer, stand for themselves.
@@ -177,6 +205,7 @@ def _system(result: RunResult) -> str:
     devices = sorted(part.name for part in report.physics.devices) if report.physics is not None else []
     size = (report.present, report.accelerators, report.ranks)
     parts = [result.status, result.signer, system_name(result), *size, devices, report.configuration]
+    parts += [report.energy.basis] if order == "energy" else []
     return json.dumps(parts, sort_keys=True)
 
 
@@ -205,14 +234,19 @@ def _median(group: Sequence[Row], order: Order) -> Row:
 def _ranked(rows: Iterable[Row], order: Order, rivals: dict[str, int]) -> Iterable[Row]:
     """Competition ranking: rows are compared with the first of a rank, not one with the next.
 
+    Each basis of an energy has ranks of its own, from 1.
+
     `rivals`: a number that results with parts of one run have in common. They are one for others.
     """
     first: Row | None = None
     above: set[int] = set()
     for row in rows:
-        if row.status != "official" or getattr(row, ORDERS[order]) is None:
+        unknown = getattr(row, ORDERS[order]) is None or (order == "energy" and not row.energy_basis)
+        if row.status != "official" or unknown:
             yield row
             continue
+        if first is not None and _basis(first, order) != _basis(row, order):
+            first, above = None, set()
         if first is None or not _level(first, row, order):
             # Compared with the first of a rank, since overlaps are not transitive: a chain of
             # neighbours could join the best with the worst.
@@ -267,6 +301,7 @@ def _row(result: RunResult, order: Order) -> Row:
         run=_folder(result.origin).name,
         signer=result.signer,
         dated=result.dating.dated,
+        energy_basis=report.energy.basis,
     )
 
 

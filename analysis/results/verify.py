@@ -41,6 +41,7 @@ def _problems(paths: RunPaths, data: RunData, others: Collection[str]) -> list[s
         *map(str, data.damages),
         *(f"{name}: ends in an unfinished line" for name in data.unfinished_lines),
         *(f"telemetry/{name}: {count} line(s) cannot be read" for name, count in data.telemetry.unreadable.items()),
+        *data.meters.problems,
         *_sealed(paths),
         *_archives(paths),
         *_foreign(paths, others),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from analysis.output.page import vocabulary as words
@@ -40,15 +40,26 @@ def ranking_page(ranking: Ranking, workloads: Sequence[WorkloadRow] = (), in_ord
         ranking=ranking,
         in_order=in_order,
         benchmarks=[(benchmark, list(rows)) for benchmark, rows in groupby(workloads, lambda row: row.benchmark)],
-        parts=[(status, heading, rows, measures_of(rows, ORDERS[ranking.order]), largest_of(rows, ranking.order))
-               for status, heading in STATUSES.items()
-               if (rows := ranking.with_status(status)) or status == "official"],
+        parts=[*parts_of(ranking)],
         links={},
         notes={},
         official=OFFICIAL,
         date_of=date_of,
         words=words,
     )  # fmt: skip
+
+
+Part = tuple[str, str, str, Sequence[Row], list[tuple[str, str, str]], float]
+"""A table: status, its heading, basis of the energies, rows, measures and the longest bar."""
+
+
+def parts_of(ranking: Ranking) -> Iterator[Part]:
+    """The tables of a ranking. If it is by energy each basis has one."""
+    for status, heading in STATUSES.items():
+        for basis, rows in list(ranking.tables(status)) or [("", ())]:
+            if rows or status == "official":
+                measures = measures_of(rows, ORDERS[ranking.order])
+                yield status, heading, basis, rows, measures, largest_of(rows, ranking.order)
 
 
 def measures_of(rows: Sequence[Row], first: str) -> list[tuple[str, str, str]]:

@@ -20,12 +20,12 @@ from analysis.output.frames import csv_text
 from analysis.output.page.vocabulary import ENDS, words_of
 from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.heads import read_arrivals
-from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, Row, rank
+from analysis.results.ranking import ORDERS, Order, Ranking, Row, rank
 from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow, rank_workloads, workload_frame
 from analysis.results.signatures import check_signers
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.figures import add_figure, write_figures
-from analysis.verbs.ranking_page import OFFICIAL, date_of, ranking_page
+from analysis.verbs.ranking_page import OFFICIAL, date_of, parts_of, ranking_page
 
 # Tables of scientific workloads, one for each benchmark.
 
@@ -196,15 +196,14 @@ def _rankable(result: RunResult, order: Order) -> RunResult | str:
 
 def _print_ranking(ranking: Ranking) -> None:
     console = open_console()
-    for status, heading in STATUSES.items():
-        rows = ranking.with_status(status)
+    for status, heading, basis, rows, _, _ in parts_of(ranking):
         if not rows:
-            if status == "official" and ranking.rows:
+            if ranking.rows:
                 print_line(console, f"no official run yet: {OFFICIAL}")
             continue
         columns = _columns(rows)
         title = f"{heading}, by {ranking.order}" if status == "official" else heading
-        table = make_table(title, *columns, left=LEFT, dropped=DROPPED)
+        table = make_table(f"{title}: {basis}" if basis else title, *columns, left=LEFT, dropped=DROPPED)
         for cells in zip(*columns.values(), strict=True):
             table.add_row(*cells)
         console.print(table)

@@ -16,8 +16,8 @@ from analysis.output.page import vocabulary as words
 from analysis.output.page.embed import library
 from analysis.output.page.links import page_script
 from analysis.output.pages import render
-from analysis.results.ranking import ORDERS, STATUSES, Order
-from analysis.verbs.ranking_page import date_of, largest_of, measures_of
+from analysis.results.ranking import ORDERS, Order
+from analysis.verbs.ranking_page import date_of, parts_of
 from referee.listing.editions import Edition
 from referee.listing.feed import feed
 from referee.listing.judging import Listed
@@ -89,7 +89,7 @@ class Site:
         own = [str(each.result.origin) for each in edition.listed]
         return self._render(
             "edition.html", root, edition.name, edition=edition, view=view, views=VIEWS, folder=folder,
-            parts=[] if view == SCIENCE else [*_parts(edition, _order(view))],
+            parts=[] if view == SCIENCE else [*parts_of(edition.rankings[_order(view)])],
             benchmarks=[(name, list(rows)) for name, rows in groupby(edition.workloads, lambda row: row.benchmark)],
             links={place: f"{root}systems/{system_id(self.by_place[place])}.html" for place in own},
             notes={place: _note(self.by_place[place]) for place in own},
@@ -116,15 +116,6 @@ class Site:
 
 def _order(view: str) -> Order:
     return next(order for order in ORDERS if order == view)
-
-
-def _parts(edition: Edition, order: Order) -> Iterator[tuple[str, str, Any, Any, float]]:
-    """The tables of an edition: each status with its heading, rows, measures and longest bar."""
-    ranking = edition.rankings[order]
-    for status, heading in STATUSES.items():
-        rows = ranking.with_status(status)
-        if rows or status == "official":
-            yield status, heading, rows, measures_of(rows, ORDERS[order]), largest_of(rows, order)
 
 
 def _note(listed: Listed) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from analysis.report.estimates import IntervalPart
 from analysis.results.ranking import Row, rank
 from analysis.results.source import RunResult, evidence_from, read_result
+from analysis.verbs.ranking_page import ranking_page
 from tests.support.hand_made import HandMadeRun
 
 
@@ -107,15 +109,35 @@ def test_runs_of_two_signers_are_two_systems(template: RunResult) -> None:
     assert [(row.score_ops, row.runs) for row in rank(runs, "score").rows] == [(9.0, 1), (1.0, 1)]
 
 
-def test_a_ranking_by_energy_leaves_unmeasured_systems_without_a_rank(template: RunResult) -> None:
-    def spent(name: str, per_joule: float | None) -> RunResult:
-        one = result(template, name, 1.0, 0.5)
-        energy = one.report.energy.model_copy(update={"operations_per_joule": per_joule})
-        return replace(one, report=one.report.model_copy(update={"energy": energy}))
+def spent(template: RunResult, name: str, per_joule: float | None, basis: str = "sensors of accelerators") -> RunResult:
+    one = result(template, name, 1.0, 0.5)
+    energy = one.report.energy.model_copy(update={"operations_per_joule": per_joule, "basis": basis})
+    return replace(one, report=one.report.model_copy(update={"energy": energy}))
 
-    ranking = rank([spent("unknown", None), spent("low", 2e9), spent("high", 3e9)], "energy")
-    assert [(row.system, row.rank) for row in ranking.rows] == [("high", 1), ("low", 2), ("unknown", None)]
+
+def test_a_ranking_by_energy_leaves_unmeasured_systems_without_a_rank(template: RunResult) -> None:
+    runs = [spent(template, "unknown", None, ""), spent(template, "low", 2e9), spent(template, "high", 3e9)]
+    ranking = rank([*runs, spent(template, "a part of its nodes", 9e9, "")], "energy")
+    assert [(row.system, row.rank) for row in ranking.rows] == [
+        ("high", 1), ("low", 2), ("a part of its nodes", None), ("unknown", None),
+    ]  # fmt: skip
     assert {(row.interval_low, row.interval_high) for row in ranking.rows} == {(None, None)}
+
+
+def test_energies_of_different_scope_or_level_have_ranks_of_their_own(template: RunResult) -> None:
+    level_2, level_3 = "meters, Level 2: nodes, network", "meters, Level 3: nodes, network"
+    below, sensors = "meters, below Level 1: nodes", "sensors of accelerators"
+    of_basis = {"a": sensors, "b": level_2, "c": level_3, "d": level_2, "e": below, "f": sensors}
+    runs = [spent(template, name, 1e9 * number, basis) for number, (name, basis) in enumerate(of_basis.items(), 1)]
+    ranking = rank(runs, "energy")
+    assert [(row.system, row.rank, row.energy_basis) for row in ranking.rows] == [
+        ("c", 1, level_3), ("d", 1, level_2), ("b", 2, level_2), ("e", 1, below), ("f", 1, sensors), ("a", 2, sensors),
+    ]  # fmt: skip
+    page = ranking_page(ranking)
+    tables = re.split(r'<p class="soft basis">Energy: ', page)[1:]
+    assert [text.partition(".")[0] for text in tables] == [level_3, level_2, below, sensors]
+    assert page.count('id="official"') == 1
+    assert [row.rank for row in rank(runs, "score").rows] == [1] * 6, "other measures know no basis"
 
 
 def test_another_configuration_is_another_system(template: RunResult) -> None:

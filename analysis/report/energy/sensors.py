@@ -1,4 +1,4 @@
-"""Use of every node, energy and operations per joule, from a run's telemetry."""
+"""Use of every node, energy and operations per joule: by the nodes' sensors, or by meters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from aiperf.rules.work import WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.reading.samples import Series
 from analysis.reading.telemetry import NodeSeries, Telemetry
-from analysis.report.model import EnergyPart, UsagePart
+from analysis.report.energy.metered import basis_of, hosts_of, metered
+from analysis.report.energy.parts import EnergyPart, FacilityPart, UsagePart
+
+J_PER_KWH = 3.6e6
 
 
 def usage(data: RunData, telemetry: Telemetry) -> tuple[UsagePart, ...]:
@@ -39,13 +42,20 @@ def _node(node: NodeSeries, start_ms: int, end_ms: int) -> UsagePart:
 
 
 def energy(data: RunData, telemetry: Telemetry, work: WorkColumns | None, operations: int) -> EnergyPart:
-    """Energy from start to end, and to the best and to an official error of `work`."""
+    """Energy from start to end, and to the best and to an official error of `work`.
+
+    By meters outside of the nodes if they measure the run, else by the nodes' own sensors.
+    """
     start_ms = data.start_ms if data.start_ms is not None else data.end_ms
     best_ms, official_ms = _error_moments(work, data.end_ms)
-    moments = [data.end_ms, *(ms if ms is not None else data.end_ms for ms in (best_ms, official_ms))]
-    accelerators, cpus = telemetry.energy(start_ms, np.array(moments, dtype=np.float64))
-    total = _total(accelerators, cpus)
+    ends_ms = [data.end_ms, *(ms if ms is not None else data.end_ms for ms in (best_ms, official_ms))]
+    moments = np.array(ends_ms, dtype=np.float64)
+    accelerators, cpus = telemetry.energy(start_ms, moments)
+    meters, problems = metered(data)
+    part = meters.part() if meters is not None else None
+    total = meters.joules(moments) if meters is not None else _total(accelerators, cpus)
     measured = [node for node in telemetry.nodes if _reports_energy(node, start_ms, data.end_ms)]
+    basis = basis_of(part) if part is not None else _basis(data, measured, accelerators is None, cpus is None)
     return EnergyPart(
         accelerators_j=float(accelerators[0]) if accelerators is not None else None,
         cpus_j=float(cpus[0]) if cpus is not None else None,
@@ -55,6 +65,38 @@ def energy(data: RunData, telemetry: Telemetry, work: WorkColumns | None, operat
         operations_per_joule=operations / float(total[0]) if total is not None and total[0] > 0 else None,
         best_error_j=float(total[1]) if total is not None and best_ms is not None else None,
         official_error_j=float(total[2]) if total is not None and official_ms is not None else None,
+        metered=part,
+        facility=_facility(data, float(total[0]) if total is not None else None),
+        basis=basis,
+        problems=problems,
+    )
+
+
+def _basis(data: RunData, measured: list[NodeSeries], no_accelerators: bool, no_cpus: bool) -> str:
+    """Words for what the sensors measure; empty if those of a node do not report."""
+    if not measured or {node.host for node in measured} < hosts_of(data):
+        return ""
+    names = ["accelerators"] * (not no_accelerators) + ["CPU packages"] * (not no_cpus)
+    return f"sensors of {' and '.join(names)}"
+
+
+def _facility(data: RunData, joules: float | None) -> FacilityPart | None:
+    """What the owner's figures make of the energy of the run, whatever measured it."""
+    declared = data.manifest.config.energy
+    if declared.pue is None and declared.co2_g_per_kwh is None:
+        return None
+    whole = joules * declared.pue if joules is not None and declared.pue is not None else None
+    emitting = whole if whole is not None else joules
+    seconds = data.duration_ms / 1000
+    return FacilityPart(
+        pue=declared.pue,
+        joules=whole,
+        mean_w=whole / seconds if whole is not None and seconds > 0 else None,
+        co2_g_per_kwh=declared.co2_g_per_kwh,
+        co2_kg=emitting / J_PER_KWH * declared.co2_g_per_kwh / 1000
+        if emitting is not None and declared.co2_g_per_kwh is not None
+        else None,
+        source=declared.source or "",
     )
 
 

@@ -1,0 +1,1 @@
+"""Energy by meters outside of the nodes."""
