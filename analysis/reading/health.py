@@ -20,6 +20,7 @@ from aiperf.machine.health.kinds import (
     NODE_COUNTERS,
     PCIE_MAX_WIDTH,
     PCIE_WIDTH,
+    PROGRAM_XIDS,
     REMAP_FAILURE,
     SLOWED,
 )
@@ -154,8 +155,10 @@ def _growth(kind: str, device: str, times_ms: Series, values: Series) -> list[Si
 
 
 def _xids(times_ms: Series, samples: Sequence[HealthFields]) -> list[Sign]:
-    found: dict[str, list[tuple[float, float]]] = {}
+    """The errors of each device, those that programs cause apart."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for time_ms, sample in zip(times_ms.tolist(), samples, strict=True):
         for event in sample.xids or ():
-            found.setdefault(event.uuid, []).append((time_ms, event.xid))
-    return [Sign("xid", device, *np.array(events, np.float64).T) for device, events in found.items()]
+            kind = "xid_of_program" if event.xid in PROGRAM_XIDS else "xid"
+            found.setdefault((kind, event.uuid), []).append((time_ms, event.xid))
+    return [Sign(kind, device, *np.array(events, np.float64).T) for (kind, device), events in found.items()]

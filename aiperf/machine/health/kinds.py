@@ -29,6 +29,13 @@ SLOWED: Mapping[int, str] = {
 """Clock-event reasons that slow a GPU down for its heat or its power supply (nvml.h,
 nvmlClocksEventReason*). Others are usual: idle, a set clock, and the power limit at full load."""
 
+PROGRAM_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+"""XIDs that programs cause: an exception or a page fault of a kernel, a channel that was stopped,
+the cleaning up after a program that failed or was killed. NVIDIA's device plugin for Kubernetes
+takes them for "application errors: the GPU should still be healthy" (NVIDIA/k8s-device-plugin,
+internal/rm/health.go, after the XID table in docs.nvidia.com/deploy/xid-errors).
+"""
+
 NODE_COUNTERS = (
     "infiniband_errors", "infiniband_link_downs", "cpu_throttle_events", "cpu_quota_held_s", "nfs_retransmissions",
     "nfs_timeouts",

@@ -18,6 +18,7 @@ from aiperf.machine.vendors.contract import (
     MOST_CARDS,
     Accelerator,
     Fields,
+    Once,
     asked,
     chosen,
     fields_of,
@@ -135,7 +136,8 @@ def _precision(architecture: str) -> Precision:
 
 
 def _sample(smi: Any, index: int, handle: Any) -> Fields:
-    return fields_of(index, {name: partial(read, smi, handle) for name, read in FIELDS.items()})
+    once = Once(smi)
+    return fields_of(index, {name: partial(read, once, handle) for name, read in FIELDS.items()})
 
 
 def _power(smi: Any, gpu: Any) -> Any:
@@ -148,10 +150,6 @@ def _energy(smi: Any, gpu: Any) -> float:
     """Millijoules: the counter in units of its resolution, which is in microjoules."""
     counter = smi.amdsmi_get_energy_count(gpu)
     return float(counter["energy_accumulator"] * counter["counter_resolution"] / 1000)
-
-
-def _pcie(smi: Any, gpu: Any) -> Any:
-    return smi.amdsmi_get_pcie_info(gpu)
 
 
 def _temperature(smi: Any, gpu: Any) -> Any:
@@ -178,8 +176,10 @@ FIELDS: Mapping[str, Callable[[Any, Any], Any]] = {
     "DCGM_FI_DEV_MEM_CLOCK": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["clk"],
     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": lambda smi, gpu: smi.amdsmi_get_gpu_total_ecc_count(gpu)["correctable_count"],
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": lambda smi, gpu: smi.amdsmi_get_gpu_total_ecc_count(gpu)["uncorrectable_count"],
-    "DCGM_FI_DEV_PCIE_LINK_WIDTH": lambda smi, gpu: _pcie(smi, gpu)["pcie_metric"]["pcie_width"],
-    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": lambda smi, gpu: _pcie(smi, gpu)["pcie_static"]["max_pcie_width"],
-    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": lambda smi, gpu: _pcie(smi, gpu)["pcie_metric"]["pcie_replay_count"],
+    "DCGM_FI_DEV_PCIE_LINK_WIDTH": lambda smi, gpu: smi.amdsmi_get_pcie_info(gpu)["pcie_metric"]["pcie_width"],
+    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": lambda smi, gpu: smi.amdsmi_get_pcie_info(gpu)["pcie_static"]["max_pcie_width"],
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": lambda smi, gpu: smi.amdsmi_get_pcie_info(gpu)["pcie_metric"][
+        "pcie_replay_count"
+    ],
 }
 """Telemetry in DCGM's units, which are also AMD SMI's except for the energy."""

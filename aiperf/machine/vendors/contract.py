@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -103,6 +104,35 @@ def asked(read: Callable[..., Any], *arguments: Any) -> Any:
         return read(*arguments)
     except Exception:
         return None
+
+
+class Once:
+    """A maker's library that is asked each question once: for the facts of one sample.
+
+    An answer is kept, or the error in place of one. Several facts come from one answer, and a
+    question may take milliseconds.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._kept: dict[tuple[Any, ...], tuple[Any, Exception | None]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """A function of the library that keeps its answers; anything else as it is."""
+        found = getattr(self._library, name)
+        return found if isinstance(found, type) or not callable(found) else partial(self._ask, name, found)
+
+    def _ask(self, name: str, question: Callable[..., Any], *arguments: Any) -> Any:
+        key = (name, *(tuple(part) if isinstance(part, list) else part for part in arguments))
+        if key not in self._kept:
+            try:
+                self._kept[key] = question(*arguments), None
+            except Exception as error:
+                self._kept[key] = None, error
+        answer, refusal = self._kept[key]
+        if refusal is not None:
+            raise refusal
+        return answer
 
 
 def number(value: Any, most: float = MOST_VALUE) -> float | None:

@@ -20,6 +20,7 @@ from aiperf.machine.vendors.contract import (
     MOST_CARDS,
     Accelerator,
     Fields,
+    Once,
     asked,
     chosen,
     fields_of,
@@ -194,58 +195,61 @@ def _precision(capability: Any) -> Precision:
 
 
 def _sample(index: int, handle: Any) -> Fields:
-    return fields_of(index, {name: partial(read, handle) for name, read in FIELDS.items()})
+    nvml = Once(pynvml)
+    return fields_of(index, {name: partial(read, nvml, handle) for name, read in FIELDS.items()})
 
 
-def _asks(name: str) -> Callable[[Any], Any]:
+def _asks(name: str) -> Callable[[Any, Any], Any]:
     """A question of NVML about a GPU, which older versions may not know."""
 
-    def ask(gpu: Any) -> Any:
-        return getattr(pynvml, f"nvmlDeviceGet{name}")(gpu)
+    def ask(nvml: Any, gpu: Any) -> Any:
+        return getattr(nvml, f"nvmlDeviceGet{name}")(gpu)
 
     return ask
 
 
-def _ecc_errors(gpu: Any, kind: int) -> Any:
+def _ecc_errors(nvml: Any, gpu: Any, kind: str) -> Any:
     """Errors since the driver was loaded."""
-    return pynvml.nvmlDeviceGetTotalEccErrors(gpu, kind, pynvml.NVML_VOLATILE_ECC)
+    return nvml.nvmlDeviceGetTotalEccErrors(
+        gpu, getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}"), nvml.NVML_VOLATILE_ECC
+    )
 
 
-def _field(gpu: Any, field: int) -> int | None:
+def _field(nvml: Any, gpu: Any, field: int) -> int | None:
     """A counter among the fields of NVML, as an unsigned long; None if this GPU has none."""
-    (found,) = pynvml.nvmlDeviceGetFieldValues(gpu, [field])
+    (found,) = nvml.nvmlDeviceGetFieldValues(gpu, [field])
     wide = {pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal", pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
             pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal"}  # fmt: skip
     name = wide.get(found.valueType)
     return getattr(found.value, name) if found.nvmlReturn == pynvml.NVML_SUCCESS and name is not None else None
 
 
-FIELDS: Mapping[str, Callable[[Any], Any]] = {
-    "uuid": lambda gpu: text(pynvml.nvmlDeviceGetUUID(gpu)),
-    "DCGM_FI_DEV_GPU_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-    "DCGM_FI_DEV_MEM_COPY_UTIL": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).memory,
-    "DCGM_FI_DEV_FB_USED": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
-    "DCGM_FI_DEV_FB_TOTAL": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).total / MIB,
-    "DCGM_FI_DEV_POWER_USAGE": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) * 1,
-    "DCGM_FI_DEV_GPU_TEMP": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
-    "DCGM_FI_DEV_SM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
-    "DCGM_FI_DEV_MEM_CLOCK": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
+FIELDS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "uuid": lambda nvml, gpu: text(nvml.nvmlDeviceGetUUID(gpu)),
+    "DCGM_FI_DEV_GPU_UTIL": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "DCGM_FI_DEV_MEM_COPY_UTIL": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).memory,
+    "DCGM_FI_DEV_FB_USED": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used / MIB,
+    "DCGM_FI_DEV_FB_TOTAL": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total / MIB,
+    "DCGM_FI_DEV_POWER_USAGE": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) * 1,
+    "DCGM_FI_DEV_GPU_TEMP": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+    "DCGM_FI_DEV_SM_CLOCK": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "DCGM_FI_DEV_MEM_CLOCK": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _asks("CurrentClocksEventReasons"),
-    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": lambda gpu: _ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": lambda gpu: _ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
-    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
-    "DCGM_FI_DEV_ROW_REMAP_FAILURE": lambda gpu: int(pynvml.nvmlDeviceGetRemappedRows(gpu)[3]),
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": lambda nvml, gpu: _ecc_errors(nvml, gpu, "CORRECTED"),
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": lambda nvml, gpu: _ecc_errors(nvml, gpu, "UNCORRECTED"),
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": lambda nvml, gpu: nvml.nvmlDeviceGetRemappedRows(gpu)[0],
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": lambda nvml, gpu: nvml.nvmlDeviceGetRemappedRows(gpu)[1],
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": lambda nvml, gpu: int(nvml.nvmlDeviceGetRemappedRows(gpu)[3]),
     "DCGM_FI_DEV_PCIE_LINK_WIDTH": _asks("CurrPcieLinkWidth"),
     "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": _asks("MaxPcieLinkWidth"),
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _asks("PcieReplayCounter"),
     "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL":
-        lambda gpu: _field(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
+        lambda nvml, gpu: _field(nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
     "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL":
-        lambda gpu: _field(gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
+        lambda nvml, gpu: _field(nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
     "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL":
-        lambda gpu: _field(gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
+        lambda nvml, gpu: _field(nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
 }  # fmt: skip
 """Telemetry in DCGM's units: percent, percent, MiB, MiB, W, mJ since driver start, °C, MHz, MHz;
 then reasons as bits, and counts of errors and lanes."""

@@ -144,6 +144,8 @@ def health(part: HealthPart) -> str:
     grave = len({sign.node for sign in part.signs if sign.grave})
     if grave:
         return f"No: {count(grave, 'node')} had signs that no healthy node has; {who}."
+    if part.signs and {sign.kind for sign in part.signs} <= {"xid_of_program"}:
+        return f"As far as it was recorded; programs failed or were killed on accelerators; {who}."
     if part.signs:
         return f"As far as it was recorded; some counters of errors grew; {who}."
     return f"As far as it was recorded, without a sign of the contrary; {who}."

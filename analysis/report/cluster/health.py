@@ -25,11 +25,15 @@ GRAVE = frozenset({"ecc_uncorrected", "remap_failure", "xid", "infiniband_link_d
 SLOWING = frozenset({"slowed", "pcie_width"})
 """Kinds that are grave while work is counted; without work, they save power."""
 
+XIDS = ("xid", "xid_of_program")
+"""Errors that NVIDIA's driver reported: of the device or the driver, and those of programs."""
+
 WORDS: Mapping[str, str] = {
     "slowed": "slowed down",
     "remap_failure": "could not replace a row of its memory",
     "pcie_width": "PCIe had fewer lanes than it can",
     "xid": "the driver reported XID",
+    "xid_of_program": "a program failed or was killed on it: the driver reported XID",
     "ecc_corrected": "corrected errors of memory",
     "ecc_uncorrected": "uncorrected errors of memory",
     "remapped_corrected": "rows of memory replaced after corrected errors",
@@ -101,7 +105,7 @@ def _amount(kind: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> 
     """The growth of a counter, or the least width; None for what has no amount."""
     if kind == "pcie_width":
         return float(values.min())
-    return None if kind in ("slowed", "remap_failure", "xid") else float(values.sum())
+    return None if kind in ("slowed", "remap_failure", *XIDS) else float(values.sum())
 
 
 def _text(sign: Sign, working: int, start_ms: int) -> str:
@@ -116,7 +120,7 @@ def _text(sign: Sign, working: int, start_ms: int) -> str:
             return f"{who}{WORDS[sign.kind]} ({sign.values.min():.0f}) {during}; {seen}"
         reasons = [word for bit, word in SLOWED.items() if (sign.values.astype(np.int64) & bit).any()]
         return f"{who}{WORDS[sign.kind]} by {', '.join(reasons)} {during}; {seen}"
-    if sign.kind == "xid":
+    if sign.kind in XIDS:
         codes = ", ".join(f"{code:.0f}" for code in np.unique(sign.values))
         return f"{who}{WORDS[sign.kind]} {codes}; {seen}"
     if sign.kind == "remap_failure":

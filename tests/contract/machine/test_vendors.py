@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pynvml
@@ -16,6 +17,7 @@ from aiperf.machine.accelerators import find_accelerators, invisible_reason, nod
 from aiperf.machine.node import describe_node
 from aiperf.machine.vendors import VENDORS, Vendor, vendor_of_node
 from aiperf.machine.vendors.amd import Amd
+from aiperf.machine.vendors.contract import Once
 from aiperf.machine.vendors.kernel import Kernel
 from aiperf.machine.vendors.nvidia import FIELDS, Nvidia
 from aiperf.rules.devices import find_device
@@ -129,6 +131,53 @@ def test_samples_have_the_names_and_units_of_dcgm(vendor: Vendor) -> None:
         assert sample.keys() <= FIELDS.keys()
         assert sample["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"] == pytest.approx(MILLIJOULES[vendor.__name__])  # type: ignore[attr-defined]
         assert sample.get("DCGM_FI_DEV_POWER_USAGE", 250) == pytest.approx(250, abs=1)
+
+
+def test_a_question_is_asked_once_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Counter[str]()
+
+    def counted(name: str, answer: Any) -> None:
+        def ask(*_: object) -> Any:
+            asked[name] += 1
+            return answer
+
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", ask)
+
+    FakeDriver().install(monkeypatch.setattr)
+    counted("RemappedRows", [3, 1, 0, 1])
+    counted("MemoryInfo", SimpleNamespace(used=2**30, total=2**31))
+    counted("UtilizationRates", SimpleNamespace(gpu=80, memory=40))
+    (sample,) = Nvidia.sample()
+    assert asked == {"RemappedRows": 1, "MemoryInfo": 1, "UtilizationRates": 1}
+    assert [sample[f"DCGM_FI_DEV_{name}"] for name in (
+        "CORRECTABLE_REMAPPED_ROWS", "UNCORRECTABLE_REMAPPED_ROWS", "ROW_REMAP_FAILURE", "FB_USED", "MEM_COPY_UTIL",
+    )] == [3, 1, 1, 1024, 40]  # fmt: skip
+    Nvidia.sample()
+    assert asked["RemappedRows"] == 2, "the next sample asks again"
+
+
+def test_a_refusal_is_kept_like_an_answer() -> None:
+    asked = list[tuple[object, ...]]()
+
+    class Library(ModuleType):
+        Kind = type("Kind", (), {"CLOCK": 1})
+        LIMIT = 7
+
+        @staticmethod
+        def rows(*arguments: object) -> str:
+            asked.append(arguments)
+            if arguments == ("lost",):
+                raise OSError("GPU is lost")
+            return "rows"
+
+    once = Once(Library("library"))
+    for _ in range(2):
+        with pytest.raises(OSError, match="GPU is lost"):
+            once.rows("lost")
+        assert once.rows("gpu", [5]) == "rows"
+        assert once.rows("gpu", [6]) == "rows"
+    assert asked == [("lost",), ("gpu", [5]), ("gpu", [6])]
+    assert (once.Kind.CLOCK, once.LIMIT) == (1, 7)
 
 
 def test_without_a_driver_there_is_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

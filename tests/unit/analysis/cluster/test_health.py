@@ -91,13 +91,25 @@ def test_states_that_are_not_well(tmp_path: Path) -> None:
         t: card(PCIE_LINK_WIDTH=8 if t == 20 else 16, PCIE_MAX_LINK_WIDTH=16, ROW_REMAP_FAILURE=int(t > 25))
         for t in range(0, 101, 10)
     }
-    samples[50] |= {"xids_heard": 1, "xids": [{"xid": 79, "uuid": "GPU-1"}, {"xid": 31, "uuid": "GPU-1"}]}
+    samples[50] |= {"xids_heard": 1, "xids": [{"xid": code, "uuid": "GPU-1"} for code in (79, 31, 48, 45)]}
     write(run, samples)
     found = {sign.kind: sign for sign in part_of(run).signs}
-    assert found.keys() == {"pcie_width", "remap_failure", "xid"}
-    assert all(sign.grave for sign in found.values())
+    assert found.keys() == {"pcie_width", "remap_failure", "xid", "xid_of_program"}
+    assert {kind for kind, sign in found.items() if not sign.grave} == {"xid_of_program"}
     assert found["pcie_width"].amount == 8
-    assert "XID 31, 79" in found["xid"].text
+    assert "the driver reported XID 48, 79;" in found["xid"].text
+    assert "a program failed or was killed on it: the driver reported XID 31, 45;" in found["xid_of_program"].text
+
+
+def test_errors_that_programs_cause_are_no_notice(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    events = [{"xid": code, "uuid": "GPU-1"} for code in (13, 31, 43, 45, 68, 109)]
+    write(run, {t: {"xids_heard": 1, "xids": events} for t in (20, 50)})
+    report = build_report(read_run(run.paths))
+    assert report.health is not None
+    assert [(sign.kind, sign.samples, sign.grave) for sign in report.health.signs] == [("xid_of_program", 12, False)]
+    assert not any("GPU-1" in notice for notice in report.notices)
+    assert "xid" not in report.health.not_recorded
 
 
 def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
