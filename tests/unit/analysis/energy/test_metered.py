@@ -12,11 +12,14 @@ from aiperf.clock import format_utc
 from aiperf.config.toml_text import toml_value
 from aiperf.run_directory.paths import open_run
 from analysis.output.page.view import report_page
+from analysis.reading.meters.declared import declared
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.energy.parts import EnergyPart
 from analysis.report.energy.sensors import energy
 from analysis.results.verify import verify
+from tests.support.documentation.commands import fenced_blocks
+from tests.support.folders import ROOT
 from tests.support.hand_made import T0_MS, HandMadeRun
 from tests.unit.aiperf.machine.test_telemetry import sample, write_samples
 
@@ -265,3 +268,10 @@ def test_the_page_names_level_meters_and_declared_figures(tmp_path: Path) -> Non
     (tmp_path / "meters" / "pdu.csv").unlink()
     page = report_page(data := read_run(open_run(tmp_path)), build_report(data))
     assert "meters/pdu.csv: cannot be read" in page
+
+
+def test_the_description_in_the_guide_can_be_read() -> None:
+    (text,) = [block for block in fenced_blocks(ROOT / "docs/howto/energy.md", "text") if "[[meter]]" in block]
+    document = declared(text.encode())
+    assert [meter.name for meter in document.meter] == ["pdu-3.csv (energy_kwh)"]
+    assert document.estimate[0].watts == 1200
