@@ -227,7 +227,8 @@ class CostPart(Part):
     """`nodes` x hours from the start of the run to its end."""
     amount: float | None
     """Price of the node hours and of the energy, by `price.node_hour` and `price.kwh`; null if a
-    price is not stated, or if energy has a price and was not measured on every node.
+    price is not stated, or if energy has a price and was not measured on every node. The energy
+    is that of the meters outside of the nodes if there are any.
     """
     currency: str | None
     """`price.currency`; null if it is not stated."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from aiperf.config.settings import PriceSection
 from analysis.reading.run_data import RunData
+from analysis.report.energy.parts import J_PER_KWH, EnergyPart
 from analysis.report.estimates import CostPart
-from analysis.report.model import EnergyPart, ReplicaPart
+from analysis.report.model import ReplicaPart
 
 S_PER_HOUR = 3600
-J_PER_KWH = 3.6e6
 
 
 def price_of(price: PriceSection, node_seconds: float, joules: float | None) -> float | None:
@@ -32,6 +32,8 @@ def cost_part(data: RunData, replicas: Sequence[ReplicaPart], energy: EnergyPart
     seconds = nodes * data.duration_ms / 1000
     whole = nodes > 0 and energy.hosts_measured >= max(nodes, energy.hosts)
     joules = (energy.accelerators_j or 0.0) + (energy.cpus_j or 0.0) if whole else None
+    if energy.metered is not None:
+        joules = energy.metered.joules
     return CostPart(
         nodes=nodes, node_hours=seconds / S_PER_HOUR, amount=price_of(price, seconds, joules), currency=price.currency,
         source=price.source,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from analysis.report.estimates import Part
 
+J_PER_KWH = 3.6e6
+
 
 class AspectPart(Part):
     """One aspect of the measurement, by the methodology of the EE HPC WG."""

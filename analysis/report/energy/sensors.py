@@ -10,9 +10,7 @@ from analysis.reading.run_data import RunData
 from analysis.reading.samples import Series
 from analysis.reading.telemetry import NodeSeries, Telemetry
 from analysis.report.energy.metered import basis_of, hosts_of, metered
-from analysis.report.energy.parts import EnergyPart, FacilityPart, UsagePart
-
-J_PER_KWH = 3.6e6
+from analysis.report.energy.parts import J_PER_KWH, EnergyPart, FacilityPart, UsagePart
 
 
 def usage(data: RunData, telemetry: Telemetry) -> tuple[UsagePart, ...]:

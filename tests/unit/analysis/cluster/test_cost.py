@@ -13,8 +13,8 @@ from analysis.output.tables import closing_lines
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.cluster.cost import cost_part, price_of
+from analysis.report.energy.parts import EnergyPart
 from analysis.report.estimates import CostPart
-from analysis.report.model import EnergyPart
 from tests.support.hand_made import HandMadeRun
 
 PRICES = {"price.node_hour": 3.6, "price.kwh": 0.25, "price.currency": "EUR", "price.source": "list of May 2026"}

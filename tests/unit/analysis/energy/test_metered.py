@@ -33,9 +33,9 @@ BEST: dict[str, Any] = {
 """A counter of everything, as level 3 asks for."""
 
 
-def a_run(folder: Path, hosts: Sequence[str] = ("n1", "n2"), **figures: float) -> HandMadeRun:
-    settings = {f"energy.{name}": value for name, value in figures.items()}
-    run = HandMadeRun(folder, settings).at(0).release(RUN_S, replicas=len(hosts)).at(1).start_trial(1)
+def a_run(folder: Path, hosts: Sequence[str] = ("n1", "n2"), **settings: dict[str, float]) -> HandMadeRun:
+    figures = {f"{section}.{name}": value for section, own in settings.items() for name, value in own.items()}
+    run = HandMadeRun(folder, figures).at(0).release(RUN_S, replicas=len(hosts)).at(1).start_trial(1)
     run.at(100).epoch(1, 1, correct=300).at(200).epoch(1, 2, correct=320).end(RUN_S)
     for number, host in enumerate(hosts):
         write_samples(run, host, [sample(t, cpu_percent=50.0) for t in (0, RUN_S)], f"replica-{number:04d}-1")
@@ -233,12 +233,20 @@ def test_a_file_without_its_meters_is_not_counted_at_all(tmp_path: Path) -> None
 
 
 def test_figures_of_the_owner_are_applied_to_power_and_energy_alike(tmp_path: Path) -> None:
-    run = a_run(tmp_path, pue=1.2, co2_g_per_kwh=400)
+    run = a_run(tmp_path, energy={"pue": 1.2, "co2_g_per_kwh": 400})
     found = meters(run, BEST, files={"pdu.csv": csv_of("energy", counted(9000))})
     assert found.facility is not None
     assert found.facility.joules == pytest.approx(1.2 * 9000 * RUN_S)
     assert found.facility.mean_w == pytest.approx(1.2 * 9000)
     assert found.facility.co2_kg == pytest.approx(1.2 * 9000 * RUN_S / 3.6e6 * 0.4)
+
+
+def test_the_cost_of_a_run_is_that_of_what_meters_measured(tmp_path: Path) -> None:
+    run = a_run(tmp_path, price={"node_hour": 0.0, "kwh": 0.25})
+    meters(run, BEST, files={"pdu.csv": csv_of("energy", counted(9000))})
+    cost = build_report(read_run(run.paths)).cost
+    assert cost is not None
+    assert cost.amount == pytest.approx(9 * RUN_S / 3600 * 0.25)
 
 
 def test_a_run_without_meters_says_what_its_sensors_measure(tmp_path: Path) -> None:
@@ -253,7 +261,7 @@ def test_a_run_without_meters_says_what_its_sensors_measure(tmp_path: Path) -> N
 
 
 def test_the_page_names_level_meters_and_declared_figures(tmp_path: Path) -> None:
-    run = a_run(tmp_path, pue=1.25, co2_g_per_kwh=400)
+    run = a_run(tmp_path, energy={"pue": 1.25, "co2_g_per_kwh": 400})
     meters(
         run, BEST | {"device": "<b>PDU</b>", "accuracy_percent": 3}, files={"pdu.csv": csv_of("energy", counted(9000))}
     )
