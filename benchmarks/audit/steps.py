@@ -113,7 +113,7 @@ def train(folder: Path, precision: str, condition: str, seeds: int, steps: int) 
             if file.exists():
                 continue
             ready = ReadyTraining(framework, CLASSIFICATION, requests[training], AloneCollective(), SystemClock())
-            unfinished = file.with_suffix(".part")
+            unfinished = file.with_suffix(f".{os.getpid()}.part")
             unfinished.unlink(missing_ok=True)
             ready.run(Begin(trial=1, evidence_path=str(unfinished), only_steps=steps), Reporter())
             unfinished.rename(file)

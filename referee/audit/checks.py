@@ -12,7 +12,9 @@ from aiperf.records.entries import TrialLedger
 from referee.audit.comparison import (
     NO_DIFFERENCE,
     Tolerance,
+    breaking_off,
     difference_to_known,
+    epoch_breaking_off,
     first_difference,
     largest_differences,
     problems_of_rows,
@@ -52,6 +54,7 @@ def check_steps(recorded: Recorded, claim: Claim, repeated: Repeated) -> Finding
         return _finding(claim, "steps", expected, "the repetition has written no evidence", False)
     tolerance = tolerance_for(recorded, repeated.begun)
     difference = first_difference(repeated.recorded, again[: len(repeated.recorded)], tolerance)
+    difference = difference or _steps_breaking_off(repeated)
     largest = largest_differences(repeated.recorded, again)
     found = difference or (
         "equal" if largest == NO_DIFFERENCE else f"within the tolerances; largest differences: {largest}"
@@ -78,20 +81,51 @@ def check_pace(recorded: Recorded, claim: Claim, repeated: Repeated) -> Finding 
     return _finding(claim, "pace", f"{si(claimed)} images per second", found, passed)
 
 
+def _steps_breaking_off(repeated: Repeated) -> str:
+    """The step at which the run breaks off from two equal repetitions, in words; "" if none."""
+    first, second = (None if each is None else each.rows for each in (repeated.outcome, repeated.again))
+    if first is None or second is None or repeated.recorded is None:
+        return ""
+    step = breaking_off(repeated.recorded, first)
+    if step is None or first[:step].tobytes() != second[:step].tobytes():
+        return ""
+    return f"{TO_THE_BIT} up to step {step - 1}, and others from step {step} on"
+
+
+TO_THE_BIT = "two repetitions are equal to the last bit; the run has the same bits"
+
+
 def check_retrained(recorded: Recorded, claim: Claim, repeated: Repeated) -> Finding:
-    """The first epoch of a drawn trial, trained again in full."""
-    if repeated.begun is None or repeated.outcome is None or repeated.outcome.trained is None:
+    """The first epochs of a drawn trial, trained again in full."""
+    if repeated.begun is None or repeated.outcome is None or not repeated.outcome.trained:
         reason = repeated.reason or "the repetition has reported no epoch"
         return _finding(claim, "retrain", "its first epoch", f"cannot be repeated: {reason}", False)
-    was, again = recorded.facts(repeated.begun.trial, 1), repeated.outcome.trained
+    trained = repeated.outcome.trained
+    recorded_too = recorded.first_epochs(repeated.begun, len(trained))
     allowed = tolerance_for(recorded, repeated.begun).most
-    same_images = (again.images_trained, again.images_evaluated) == (was.images_trained, was.images_evaluated)
-    passed = same_images and relative(was.loss, again.loss) <= allowed
-    return _finding(claim, "retrain", _training(was), f"{_training(again)} (allowed: {allowed:.0%})", passed)
+    for was, again in zip(recorded_too, trained, strict=False):
+        same_images = (again.images_trained, again.images_evaluated) == (was.images_trained, was.images_evaluated)
+        if not same_images or relative(was.loss, again.loss) > allowed:
+            return _finding(claim, "retrain", _training(was), f"{_training(again)} (allowed: {allowed:.0%})", False)
+    broken = _epochs_breaking_off(recorded_too, repeated)
+    was, again = recorded_too[-1], trained[len(recorded_too) - 1]
+    found = broken or f"{_training(again)} (allowed: {allowed:.0%})"
+    return _finding(claim, "retrain", _training(was), found, not broken)
+
+
+def _epochs_breaking_off(recorded: list[EpochFacts], repeated: Repeated) -> str:
+    """The epoch at which the run breaks off from two equal repetitions, in words; "" if none."""
+    if repeated.outcome is None or repeated.again is None:
+        return ""
+    first, second = repeated.outcome.trained, repeated.again.trained
+    epoch = epoch_breaking_off(recorded, first)
+    if epoch is None or [each.weights for each in first[:epoch]] != [each.weights for each in second[:epoch]]:
+        return ""
+    return f"{TO_THE_BIT} up to epoch {epoch - 1}, and others from epoch {epoch} on"
 
 
 def _training(facts: EpochFacts) -> str:
-    return f"epoch 1: loss {facts.loss:.5g} over {facts.images_trained} images"
+    return f"epoch {facts.epoch}: loss {facts.loss:.5g} over {facts.images_trained} images"
 
 
 def check_weights(recorded: Recorded, claim: Claim, repetitions: Repetitions, required: bool) -> Iterator[Finding]:

@@ -24,7 +24,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nonce", type=_nonce, required=True, help="the referee's word, chosen after the submission")
     parser.add_argument("--draws", type=whole_number(1), default=DRAWS, help="epochs to draw (default: %(default)s)")
     parser.add_argument("--steps", type=whole_number(2), default=STEPS, help="steps to repeat (default: %(default)s)")
-    parser.add_argument("--retrain", action="store_true", help="train the first epoch of drawn trials in full")
+    parser.add_argument(
+        "--retrain", type=whole_number(1), nargs="?", const=1, default=0, metavar="EPOCHS",
+        help="train the first epochs of drawn trials in full, as many as this (default: 1)",
+    )  # fmt: skip
     parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="the data set here (default: as in the run)")
     parser.add_argument(
         "--statement", type=Path, metavar="FILE",

@@ -10,7 +10,9 @@ step. Measured for ResNet-50 on the embedded digits in float32, two threads agai
     difference of the loss     0       1.1e-4  1.2e-3  5.3e-3  0.02-0.5  0.015
     of the gradient norm       7e-8    4.8e-3  2.6e-2  1.9e-2  0.02-0.7
 
-So single steps are compared while the tolerance is below a limit, and of all later ones the means.
+Where a repetition begins with the same bits as the run, it must go on with them, too: a run that
+breaks off is repeated once more, and accused if both repetitions agree to the last bit. Elsewhere
+single steps are compared while the tolerance is below a limit, and of all later ones the means.
 The images trained on show in the loss of step 1, the layers trained in its gradient norm, and the
 update in the loss of step 2.
 """
@@ -18,6 +20,7 @@ update in the loss of step 2.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +126,28 @@ def first_difference(recorded: NDArray[Any], repeated: NDArray[Any], tolerance: 
 
 
 FIELDS = ("loss", "gradient_norm")
+
+
+EQUAL_AT_FIRST = 4
+"""Steps that are equal to the last bit only if both computers add in the same order: of others the
+second one differs already (table above)."""
+
+
+def breaking_off(recorded: NDArray[Any], repeated: NDArray[Any]) -> int | None:
+    """The first step that differs after `EQUAL_AT_FIRST` that are equal to the last bit; None if
+    there is none. Rows as in `first_difference`."""
+    least = min(len(recorded), len(repeated))
+    same = np.all([recorded[name][:least] == repeated[name][:least] for name in FIELDS], axis=0)
+    if same.all() or not same[:EQUAL_AT_FIRST].all() or least < EQUAL_AT_FIRST:
+        return None
+    return int(np.argmin(same)) + 1
+
+
+def epoch_breaking_off(recorded: Sequence[EpochFacts], repeated: Sequence[EpochFacts]) -> int | None:
+    """The first epoch whose weights differ after one or more whose weights are equal to the last
+    bit; None if there is none. Both from epoch 1 on."""
+    same = [was.weights == again.weights for was, again in zip(recorded, repeated, strict=False)]
+    return same.index(False) + 1 if same[:1] == [True] and not all(same) else None
 
 
 def _difference_of_means(recorded: NDArray[Any], repeated: NDArray[Any], tolerance: Tolerance) -> str:

@@ -16,12 +16,13 @@ MOST = 0.05
 """Share of the run's accelerator time that an audit should not exceed."""
 
 
-def cost_of(data: RunData, recorded: Recorded, trials: Iterable[int], steps: int | None) -> float:
+def cost_of(data: RunData, recorded: Recorded, trials: Iterable[int], steps: int, epochs: int = 0) -> float:
     """Accelerator seconds (on CPUs: seconds of a rank) to repeat trials, in the pace of the run.
 
-    Of each: its start, this many steps (None: an epoch), and, if weights are kept, two evaluations.
+    Of each: its start, this many steps, or epochs with their evaluations if they are not 0, and, if
+    weights are kept, two evaluations.
     """
-    return sum(_of_trial(data, recorded, trial, steps) for trial in trials)
+    return sum(_of_trial(data, recorded, trial, steps, epochs) for trial in trials)
 
 
 def cost_line(data: RunData, seconds: float) -> str:
@@ -33,7 +34,7 @@ def cost_line(data: RunData, seconds: float) -> str:
     return line if share <= MOST else f"{line}: more than {100 * MOST:.0f} %; ask for fewer --draws or --steps"
 
 
-def _of_trial(data: RunData, recorded: Recorded, trial: int, steps: int | None) -> float:
+def _of_trial(data: RunData, recorded: Recorded, trial: int, steps: int, epochs: int) -> float:
     try:
         entry = recorded.origin(trial)
         per_step = recorded.images_per_step(entry)
@@ -44,9 +45,10 @@ def _of_trial(data: RunData, recorded: Recorded, trial: int, steps: int | None) 
     if not own or not pace or entry.started_ms is None:
         return 0.0
     facts, cost = recorded.facts(entry.trial, 1), data.work.costs[entry.trial]
-    trained = facts.images_trained if steps is None else min(facts.images_trained, steps * per_step)
+    whole = len(recorded.first_epochs(entry, epochs))
+    trained = whole * facts.images_trained or min(facts.images_trained, steps * per_step)
     # As many training images are evaluated as validation images.
-    evaluated = 2 * facts.images_evaluated if recorded.weights_of(trial) is not None else 0
+    evaluated = (whole + 2 * (recorded.weights_of(trial) is not None)) * facts.images_evaluated
     images = trained + evaluated * cost.work(0, 1) / cost.work(1, 0)
     start_s = max(0, own[0].begin_ms - data.ledger.corrected(entry.writer, entry.started_ms)) / 1000
     return recorded.ranks(entry) * (start_s + images / pace)

@@ -14,7 +14,7 @@ Check = Literal["replay", "rows", "steps", "pace", "weights", "memory", "retrain
 """replay: the proposal is what history and seed give. rows: the evidence of the epoch is complete
 and is that of its record. steps: the first steps of the trial, repeated. pace: the images per
 second of the epoch are those of the repetition. weights: the kept weights of the trial, evaluated.
-memory: they know training images at least as well as validation images. retrain: the first epoch
+memory: they know training images at least as well as validation images. retrain: the first epochs
 of the trial, repeated.
 """
 

@@ -36,7 +36,8 @@ class AuditOrder:
     nonce: str
     draws: int = DRAWS
     steps: int = STEPS
-    retrain: bool = False
+    retrain: int = 0
+    """Epochs of each drawn trial that are trained again in full, from the first on; 0: none."""
     data_dir: Path | None = None
     """The data set on this machine, if it is not where the run had it."""
     head: str | None = None
@@ -65,12 +66,12 @@ def audit(
         # Draw number 0, which draws no epoch: nobody can train on these images alone beforehand.
         known_seed = place_of(head, order.nonce, 0) % 2**31
         trials = sorted({claim.trial for claim in drawn})
-        report(cost_line(data, cost_of(data, recorded, trials, None if order.retrain else order.steps)))
+        report(cost_line(data, cost_of(data, recorded, trials, order.steps, order.retrain)))
         repetitions = _repeat(recorded, order, trials, known_seed, report)
         plans = replay(paths, {claim.trial for claim in drawn}) if replay is not None else {}
         for claim in drawn:
             findings += _replayed(claim, plans)
-            findings += _findings(recorded, claim, repetitions, order.retrain)
+            findings += _findings(recorded, claim, repetitions, order.retrain > 0)
             pace = check_pace(recorded, claim, repetitions.steps_of(claim.trial))
             if isinstance(pace, str):
                 no_pace.setdefault(pace, set()).add(claim.trial)
@@ -92,7 +93,7 @@ def _repeat(
 ) -> Repetitions:
     """Repeat the drawn trials in a temporary folder."""
     extent = Extent(order.steps, order.retrain, order.data_dir, known_seed)
-    report(f"repeating {'the first epoch' if order.retrain else 'the first steps'} of trials {trials}")
+    report(f"repeating the first {'epochs' if order.retrain else 'steps'} of trials {trials}")
     # Outside the run directory, which an audit must leave as it is.
     with tempfile.TemporaryDirectory(prefix="aiperf-audit-") as folder:
         repetitions = Repetitions(recorded, Path(folder), extent)

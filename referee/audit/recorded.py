@@ -89,6 +89,13 @@ class Recorded:
                 return entry.epochs[epoch].body
         raise KeyError(epoch)
 
+    def first_epochs(self, entry: TrialLedger, most: int) -> list[EpochFacts]:
+        """The records of a trial's own epochs from the first on, at most this many."""
+        found: list[EpochFacts] = []
+        while len(found) < most and len(found) + 1 in entry.epochs:
+            found.append(entry.epochs[len(found) + 1].body)
+        return found
+
     def origin(self, trial: int) -> TrialLedger:
         """The trial itself, or the one that it resumes at a later epoch: it began with epoch 1.
 

@@ -21,6 +21,7 @@ from aiperf.processes import cpu_seconds_of
 from aiperf.records.entries import TrialLedger
 from aiperf.run_directory.step_evidence import read_rows
 from aiperf.wire.messages import Begin, FromTrainer, TrainerEpoch, TrainerPhase, TrainerProgress, TrainRequest
+from referee.audit.comparison import breaking_off, epoch_breaking_off
 from referee.audit.kept_weights import difference_of_weights
 from referee.audit.pace import Mark, repeated_pace
 from referee.audit.recorded import KeptEpoch, Recorded
@@ -47,9 +48,9 @@ class Repetition:
         return next((facts for facts in self.epochs if facts.epoch == 0), None)
 
     @property
-    def trained(self) -> EpochFacts | None:
-        """The first epoch, if it was trained in full."""
-        return next((facts for facts in self.epochs if facts.epoch == 1), None)
+    def trained(self) -> tuple[EpochFacts, ...]:
+        """The epochs that were trained in full, from the first on."""
+        return tuple(facts for facts in self.epochs if facts.epoch > 0)
 
 
 PACE_INTERVAL_S = 1.0
@@ -143,14 +144,17 @@ class Repeated:
     """The rows of these steps from the run."""
     outcome: Repetition | None = None
     reason: str = ""
+    again: Repetition | None = None
+    """A second repetition, if the run broke off from the first one after equal bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Extent of a repetition: this many steps, or a whole epoch."""
+    """Extent of a repetition: this many steps, or whole epochs."""
 
     steps: int
-    whole_epoch: bool = False
+    epochs: int = 0
+    """Epochs to train in full; 0: none."""
     data_dir: Path | None = None
     """The data set on this machine, if it is not where the run had it."""
     known_seed: int = 0
@@ -189,18 +193,26 @@ class Repetitions:
         try:
             begun = self._recorded.origin(trial)
             rows, _ = self._recorded.rows(begun.trial, 1)
-            rows = rows if self._extent.whole_epoch else rows[: self._extent.steps]
+            rows = rows if self._extent.epochs else rows[: self._extent.steps]
             inherited = self._recorded.inherited(begun)
             if inherited is not None:
                 await self._check_parent(inherited[1])
             begin = Begin(
                 trial=trial,
                 inherited=inherited[0] if inherited is not None else None,
-                only_steps=None if self._extent.whole_epoch else len(rows),
+                only_steps=None if self._extent.epochs else len(rows),
             )
-            return Repeated(begun, rows, await self._train(begun, begin))
+            outcome = await self._train(begun, begin)
+            breaks = self._recorded.on_cpus(begun) and self._breaks_off(begun, rows, outcome)
+            return Repeated(begun, rows, outcome, again=await self._repeat(begun, begin) if breaks else None)
         except AiperfError as error:
             return Repeated(reason=str(error))
+
+    def _breaks_off(self, begun: TrialLedger, rows: NDArray[Any], outcome: Repetition) -> bool:
+        """True if the run goes on otherwise than a repetition that begins with the same bits."""
+        steps = breaking_off(rows, outcome.rows) if outcome.rows is not None else None
+        epochs = epoch_breaking_off(self._recorded.first_epochs(begun, self._extent.epochs), outcome.trained)
+        return steps is not None or epochs is not None
 
     async def _train(self, begun: TrialLedger, begin: Begin) -> Repetition:
         """Train, and evaluate the kept weights by the same ranks if nothing else has."""
@@ -233,7 +245,8 @@ class Repetitions:
 
     async def _repeat(self, entry: TrialLedger, begin: Begin) -> Repetition:
         setup = ranks_here(self._recorded.config, self._recorded.ranks(entry))
-        request = replace(self._recorded.request(entry, self._extent.data_dir), epochs=1)
+        epochs = len(self._recorded.first_epochs(entry, self._extent.epochs))
+        request = replace(self._recorded.request(entry, self._extent.data_dir), epochs=max(1, epochs))
         # Taken last: a child that waits for its parent's evaluation must not hold a place that the
         # parent needs.
         async with self._gate:

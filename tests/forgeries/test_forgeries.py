@@ -20,12 +20,14 @@ The rows of the table are classes of forgery (docs/trust.md):
     tests/contract/trainer/test_trainers.py and tests/unit/replica/search/test_candidates.py.
 15. A clock that is slow or was set back, times divided by a number: test_results; the audit finds
     them by the pace of its repetitions.
-16. A patched trainer: tests/integration/verbs/test_audit.py; invented trainings:
-    test_results.
+16. A patched trainer: tests/integration/verbs/test_audit.py; invented trainings: test_results,
+    test_audited; invented epochs and steps: tests/unit/referee/test_breaking_off.py.
 17. Evidence, witnesses and chain themselves: `files`.
 18. Submissions made from those of others, releases and names of others: test_competitors.
 19. Trainings let fail, and free settings: `claims`.
 20. Other numbers in a stored report: tests/unit/analysis/test_compliance.py.
+21. Kept weights that were trained on validation images, or are others than they are said to be, and
+    draws that were chosen: test_audited.
 """
 
 from __future__ import annotations

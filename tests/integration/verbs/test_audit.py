@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ STEPS = 4
 
 BATCH = 8
 
-QUICK = {"training.max_epochs": 1, "training.batch_size": BATCH, "replica.cpu_threads": 2}
+QUICK = {"training.max_epochs": 1, "training.batch_size": BATCH}
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,10 @@ class Training:
     images: Path
 
 
-def begun_run(root: Path, images: Path) -> HandMadeRun:
+def begun_run(root: Path, images: Path, threads: int = 2) -> HandMadeRun:
     """A run whose only trial has begun: the same one wherever it is made."""
-    run = HandMadeRun(root / "run", {**QUICK, "run.dataset": "images", "run.data_dir": str(images)})
+    settings = {**QUICK, "run.dataset": "images", "run.data_dir": str(images), "replica.cpu_threads": threads}
+    run = HandMadeRun(root / "run", settings)
     run.architecture = resnet(50, SIDE, CLASSES)
     ArchitectureStore(run.paths).save(run.architecture)
     run.hyperparameters = {"batch_size": BATCH, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
@@ -67,15 +69,15 @@ def trained(root: Path, images: Path, patch: str) -> Training:
     scratch = root / "scratch"
     scratch.mkdir()
     outcome = asyncio.run(repeat(setup, request, Begin(trial=1, save_weights_path=weights), scratch))
-    assert outcome.trained is not None
+    (facts,) = outcome.trained
     run.paths.evidence(1).parent.mkdir()
     shutil.move(scratch / run.paths.evidence(1).name, run.paths.evidence(1))
-    return Training(structs.asdict(outcome.trained), run.paths, images)
+    return Training(structs.asdict(facts), run.paths, images)
 
 
-def run_of(training: Training, root: Path, more_correct: int = 0) -> HandMadeRun:
-    """A run of one trial, whose only epoch was this training."""
-    run = begun_run(root, training.images)
+def run_of(training: Training, root: Path, more_correct: int = 0, threads: int = 2) -> HandMadeRun:
+    """A run of one trial, whose only epoch was this training; by its configuration of `threads`."""
+    run = begun_run(root, training.images, threads)
     weights = run.paths.weights(run.architecture.hash, 1)
     for file, source in (
         (run.paths.evidence(1), training.paths.evidence(1)),
@@ -88,9 +90,9 @@ def run_of(training: Training, root: Path, more_correct: int = 0) -> HandMadeRun
     return run
 
 
-def audited(run: HandMadeRun) -> dict[str, Any]:
+def audited(run: HandMadeRun, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     words = ("--nonce", "word", "--draws", "1", "--steps", STEPS, "--format", "json")
-    done = aiperf("audit", run.paths.root, *words, timeout_s=800)
+    done = aiperf("audit", run.paths.root, *words, timeout_s=800, environment=environment)
     found: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if found["verdict"] == "passed" else 1)
     return found
@@ -119,6 +121,12 @@ def test_an_honest_training_passes_and_nothing_is_written(honest: Training, tmp_
     assert (found["verdict"], found["problems"]) == ("passed", []), found
     assert {finding["check"] for finding in found["draws"]} == {"replay", "rows", "steps", "weights", "memory"}
     assert {file: file.stat().st_mtime_ns for file in run.paths.root.rglob("*")} == before
+
+
+def test_another_processor_for_the_audit_accuses_nobody(honest: Training, tmp_path: Path) -> None:
+    """One without AVX-512, by the variable of oneDNN, and with another number of threads."""
+    found = audited(run_of(honest, tmp_path, threads=1), {"ONEDNN_MAX_CPU_ISA": "AVX2"})
+    assert (found["verdict"], found["problems"]) == ("passed", []), found
 
 
 @pytest.mark.parametrize("patch", ["no backward pass", "half of the images"])

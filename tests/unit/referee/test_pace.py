@@ -143,8 +143,10 @@ def test_the_cost_of_an_audit_is_told_before(tmp_path: Path, monkeypatch: pytest
     pace = recorded.pace(Claim(1, 3, 0))
     assert pace is not None
     assert cost_of(data, recorded, [1], 2) == pytest.approx(2 * 64 / pace)
-    assert cost_of(data, recorded, [1], None) == pytest.approx(1437 / pace)
-    assert cost_of(data, recorded, [7], None) == 0
+    evaluated = 360 * data.work.costs[1].work(0, 1) / data.work.costs[1].work(1, 0)
+    assert cost_of(data, recorded, [1], 2, epochs=1) == pytest.approx((1437 + evaluated) / pace)
+    assert cost_of(data, recorded, [1], 2, epochs=9) == pytest.approx(3 * (1437 + evaluated) / pace), "it has three"
+    assert cost_of(data, recorded, [7], 2) == 0
     assert cost_line(data, 4.0) == "about 4 accelerator seconds, 4.0 % of the run's"
     assert cost_line(data, 6.0).endswith("6.0 % of the run's: more than 5 %; ask for fewer --draws or --steps")
     audit(run.paths, AuditOrder("word", draws=1), report=lines.append)
