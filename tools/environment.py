@@ -105,10 +105,11 @@ class Environment:
                 listed = running.enter_context(tempfile.TemporaryFile("w+"))
                 listed.write("\n".join(share))
                 listed.seek(0)
-                # Some packages have files for other versions of Python, which cannot be compiled.
+                # Some packages have files for other versions of Python: no use, or warnings.
+                words = (self.program, "-W", "ignore", "-m", "compileall", "-qq", "-i", "-")
                 running.enter_context(subprocess.Popen(
-                    [self.program, "-m", "compileall", "-qq", "-i", "-"], env=_variables(), stdin=listed,
-                    stdout=subprocess.DEVNULL, pass_fds=(self._lock,) if self._lock >= 0 else (),
+                    words, env=_variables(), stdin=listed, stdout=subprocess.DEVNULL,
+                    pass_fds=(self._lock,) if self._lock >= 0 else (),
                 ))  # fmt: skip
 
     def call(self, *command: str | Path, variables: Mapping[str, str] | None = None) -> str:

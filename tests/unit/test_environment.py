@@ -256,7 +256,7 @@ def test_the_check_of_interruptions_finds_a_file_that_is_missing_or_cut(tmp_path
 
 
 def test_every_module_is_compiled_by_processes_that_wait_for_no_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Workers of a pool, once their parent was killed, would wait for ever, with the lock."""
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
@@ -264,7 +264,7 @@ def test_every_module_is_compiled_by_processes_that_wait_for_no_parent(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     for number in range(7):
-        (packages / f"module{number}.py").write_text("")
+        (packages / f"module{number}.py").write_text("1 is 1  # of which Python warns")
     (packages / "older.py").write_text("print 1")
     imitate(replace(MACHINES["1 core"], cpus=3), tmp_path / "machine", monkeypatch)
     started: list[list[str]] = []
@@ -280,4 +280,5 @@ def test_every_module_is_compiled_by_processes_that_wait_for_no_parent(
         f"module{number}" for number in range(7)
     ]
     assert len(started) == 3
+    assert capfd.readouterr() == ("", "")
     assert not any(word.startswith("-j") for words in started for word in words)
