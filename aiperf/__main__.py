@@ -105,11 +105,6 @@ def _run_verb(verb: str, words: list[str]) -> int:
         with contextlib.nullcontext() if command.shows_itself else waiting(verb):
             code = command.execute(arguments)
             following = command.follow_up(arguments)
-    except KeyboardInterrupt:
-        if arguments.debug:
-            raise
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one must not break the line
-        return _complain([f"interrupted; {command.leaves(arguments)}"], EXIT_FAILED)
     except AiperfError as error:
         if arguments.debug:
             raise
@@ -125,7 +120,24 @@ def _run_verb(verb: str, words: list[str]) -> int:
             raise
         # A file that cannot be read, a full disk: the machine's fault, not the program's.
         return _complain([error], EXIT_ENVIRONMENT)
+    except BaseException as error:
+        if arguments.debug or not _is_interrupt(error):
+            raise
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one must not break the line
+        return _complain([f"interrupted; {command.leaves(arguments)}"], EXIT_FAILED)
     return max(code, main(following)) if following else code
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """True if Ctrl-C led to this error: libraries wrap what comes while they make their classes.
+
+    Python 3.11 makes a RuntimeError of it, pydantic a SchemaError that has it in its text alone.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or KeyboardInterrupt.__name__ in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _complain(lines: Sequence[object], code: int) -> int:
@@ -139,15 +151,10 @@ def start() -> int:
         if problems := foreign() or copied():
             return _complain(problems, EXIT_ENVIRONMENT)
         return main()
-    except KeyboardInterrupt:  # before the verb began
-        return _complain([BEFORE], EXIT_FAILED)
-    except RuntimeError as error:
-        # Python 3.11 wraps whatever comes while the attributes of a class learn their names.
-        if not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        return _complain([BEFORE], EXIT_FAILED)
-    except ImportError as error:
-        if not (problems := lost(error)):
+    except BaseException as error:
+        if _is_interrupt(error):  # before the verb began
+            return _complain([BEFORE], EXIT_FAILED)
+        if not isinstance(error, ImportError) or not (problems := lost(error)):
             raise
         return _complain(problems, EXIT_ENVIRONMENT)
     finally:

@@ -9,9 +9,11 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic_core import SchemaError
 
 from aiperf.__main__ import start
 from aiperf.cli.command import load_command
@@ -143,17 +145,28 @@ def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path: Path) ->
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_ctrl_c_while_a_class_of_a_library_is_made_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def a_class() -> None:
+    """Ctrl-C while the attributes of a class learn their names, which Python 3.11 wraps."""
+
     class Attribute:
         def __set_name__(self, owner: type, name: str) -> None:
             raise KeyboardInterrupt
 
-    def imports() -> int:
-        type("Made", (), {"attribute": Attribute()})
-        raise AssertionError("it was interrupted")
+    type("Made", (), {"attribute": Attribute()})
 
+
+def a_model() -> None:
+    """Ctrl-C while pydantic makes a model: its error has only the text of the cause."""
+    raise SchemaError(
+        'Error building "model" validator:\n  SchemaError: Error building "function-after" validator:\n'
+        "  KeyboardInterrupt: "
+    )
+
+
+@pytest.mark.parametrize("imports", [a_class, a_model])
+def test_ctrl_c_that_a_library_wraps_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], imports: Callable[[], None]
+) -> None:
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr("aiperf.__main__.foreign", list)
     monkeypatch.setattr("aiperf.__main__.copied", list)
@@ -163,6 +176,21 @@ def test_ctrl_c_while_a_class_of_a_library_is_made_is_one_line(
     finally:
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "aiperf: interrupted; nothing was changed\n"
+
+
+def test_an_error_that_ctrl_c_has_no_part_in_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> int:
+        raise ValueError("a defect")
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("aiperf.__main__.foreign", list)
+    monkeypatch.setattr("aiperf.__main__.copied", list)
+    monkeypatch.setattr("aiperf.__main__.main", fails)
+    try:
+        with pytest.raises(ValueError, match="a defect"):
+            start()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_campaign_of_interruptions_knows_every_verb() -> None:
