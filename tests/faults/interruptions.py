@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "dataset": ("synthesize", "OUT", "--train", "256", "--validation", "32", "--classes", "4"),
     "doctor": (*SIMULATED, "--no-probe"),
     "screen": (*SIMULATED, "--quick"),
-    "micro": ("--quick",),
+    "micro": ("--quick", "--operators", "fc"),
     "profile": ("--batch-size", "2", "--steps", "1"),
     "run": (*SIMULATED, "--duration", "4s", "--no-page"),
     "resume": ("CUT",),
