@@ -6,6 +6,7 @@ the site: a link to a Markdown file leads to its page, a link to any other file 
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -44,8 +45,6 @@ html_copy_source = False
 html_use_index = False
 html_show_copyright = False
 html_show_sourcelink = False
-# A summary would be fetched from the page found, which browsers refuse for files.
-html_show_search_summary = False
 # Colours with a contrast of 7, which the theme's own lack.
 html_theme_options = {
     "light_css_variables": {
@@ -106,7 +105,30 @@ def remove_barriers(app: Sphinx, exception: Exception | None) -> None:
         file.write_text(text, encoding="utf-8")
 
 
+ARTICLE = re.compile(r'<article role="main".*?</article>', re.DOTALL)
+
+INDEX = '<script src="searchindex.js'
+
+
+def bring_texts_to_search(app: Sphinx, exception: Exception | None) -> None:
+    """Give the search the texts of all pages in a script, for the lines around what it finds.
+
+    It would fetch each page that it finds, which browsers refuse for files.
+    """
+    search = app.outdir / "search.html"
+    if exception is not None or not search.is_file():
+        return
+    pages = {f"./{file.relative_to(app.outdir).as_posix()}": ARTICLE.search(file.read_text(encoding="utf-8"))
+             for file in sorted(app.outdir.rglob("*.html"))}  # fmt: skip
+    texts = json.dumps({name: found[0] for name, found in pages.items() if found})
+    script = f"const texts = {texts};\nwindow.fetch = async address => new Response(texts[address] ?? '');\n"
+    (app.outdir / "_static" / "texts.js").write_text(script, encoding="utf-8")
+    text = search.read_text(encoding="utf-8")
+    search.write_text(text.replace(INDEX, f'<script src="_static/texts.js"></script>\n{INDEX}'), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Connect what is ours to Sphinx."""
     app.connect("source-read", add_contents)
     app.connect("build-finished", remove_barriers)
+    app.connect("build-finished", bring_texts_to_search)

@@ -90,6 +90,9 @@ def test_the_search_finds_pages_without_a_network(site: Path) -> None:
         field.send_keys("morphism", Keys.ENTER)
         link = "#search-results a[href*='docs/search.html']"
         _wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, link))
+        _wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "#search-results .context"))
+        found = browser.find_element(By.CSS_SELECTOR, "#search-results .context")
+        assert "morphism" in found.text.lower(), "the words around what was found"
         assert_only_files(browser)
         browser.find_element(By.CSS_SELECTOR, link).click()
         _wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "article h1"))

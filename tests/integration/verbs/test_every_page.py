@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 from selenium.webdriver import Chrome
 
+from aiperf.records.bodies import RunEnded
+from aiperf.run_directory.paths import RunPaths
+from analysis.output.artifacts import write_report
 from analysis.output.figures.paper import paper_drawings
 from analysis.output.figures.profile import profile_chart, sweep_chart, timeline_chart
 from analysis.output.page import vocabulary as words
@@ -26,6 +30,8 @@ from analysis.reading.profile import (
     Timeline,
     TimelineBlock,
 )
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
 from analysis.results.history.facts import Facts, run_facts, screening_facts
 from analysis.results.history.trend import TrendDocument, trend
 from analysis.results.paper import read_lines
@@ -39,18 +45,34 @@ from analysis.verbs.ranking_page import ranking_page
 from analysis.verbs.scaling import scaling_page
 from analysis.verbs.screening import screening_page
 from analysis.verbs.trend import trend_page
+from rehearsal.lifecycle import conduct
+from tests.faults.rehearsals import drawn_rehearsal
 from tests.integration.verbs.test_page import drawn, page_of, resumed, work
 from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open_page, show
-from tests.support.hand_made import HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 from tests.support.nodes.screened import screened
 from tests.support.runs import wait_for
 from tests.support.science.hybrid import whole_training
+from tests.unit.analysis.cluster.test_health import HOST, card, write
 from tests.unit.analysis.history.made import result, screening
 from tests.unit.analysis.scaling.test_rows import one_run
 from tests.unit.analysis.science.runs import run_of_four
 
 REPORTS = ("report", "running", "science", "hybrid")
-KINDS = (*REPORTS, "ranking", "scaling", "figures", "profile", "sweep", "screening", "large_screening", "trend")
+KINDS = (
+    *REPORTS,
+    "interrupted",
+    "unstarted",
+    "rehearsal",
+    "ranking",
+    "scaling",
+    "figures",
+    "profile",
+    "sweep",
+    "screening",
+    "large_screening",
+    "trend",
+)
 
 
 def profile() -> Profile:
@@ -104,6 +126,25 @@ def months(root: Path) -> TrendDocument:
     return TrendDocument(by="system", since=None, series=series, problems=("nothing: there is no result",))
 
 
+def interrupted(root: Path) -> HandMadeRun:
+    """A run that was interrupted after a loss, with prices, compiled steps and a sick device."""
+    run = HandMadeRun(root, {"price.node_hour": 3.6, "price.kwh": 0, "price.currency": "EUR"})
+    run.at(0).release(100, replicas=2)
+    work(run, 1, 1, 200, hyperparameters={"batch_size": 64})
+    run.built(1, compiled="33 regions in one graph").at(40).lose(1)
+    run.paths.system.write_text(json.dumps({"0": {"host": HOST, "accelerators": 1, "accelerator": "NVIDIA H200"}}))
+    write(run, {t: card(CLOCKS_EVENT_REASONS=0x40, XID_ERRORS=79) for t in range(0, 50, 10)})
+    run.at(50).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 50_000))
+    return run
+
+
+def rehearsed(root: Path) -> Path:
+    """The page of a rehearsal whose primaries and replicas die."""
+    conduct(root, drawn_rehearsal(11, 3, "10m"))
+    data = read_run(RunPaths(root))
+    return write_report(data.paths.report, data, build_report(data))
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind."""
@@ -116,8 +157,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "science": run_of_four(root / "science"),
         "hybrid": whole_training(root / "hybrid").complete(25),
     }
-    found = {name: page_of(run) for name, run in runs.items()}
     results = [read_result(root / name) for name in runs]
+    runs |= {
+        "interrupted": interrupted(root / "interrupted"),
+        "unstarted": HandMadeRun(root / "unstarted").at(0).lose(0),
+    }
+    found = {name: page_of(run) for name, run in runs.items()} | {"rehearsal": rehearsed(root / "rehearsal")}
     series = scaling_rows([one_run(root / "one", 1, 2, 4), one_run(root / "two", 2, 3, 4)])
     step, memory = profile(), sweep()
     lines = read_lines([root / "one", root / "two"])
