@@ -14,7 +14,7 @@ from markupsafe import Markup
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
 from aiperf.untrusted.text import for_terminal
-from analysis.output.figures.style import PHASE_COLOURS
+from analysis.output.figures.style import LOST_COLOURS, PHASE_COLOURS
 
 POLICY = "the policy of this page"
 """Stands in a page until its scripts are known."""
@@ -37,6 +37,7 @@ def templates(*packages: str) -> Environment:
     environment.filters.update(si=si, percent=percent, number=number, duration=format_duration)
     environment.globals |= {"interval": interval, "policy": POLICY, "data_links": {}}
     environment.globals["phase_colours"] = PHASE_COLOURS
+    environment.globals["lost_colours"] = LOST_COLOURS
     return environment
 
 

@@ -33,6 +33,9 @@ PHASE_COLOURS = {
 }
 """Colours of areas that touch: told apart by lightness where a colour vision lacks the hue."""
 
+LOST_COLOURS = PHASE_COLOURS | {"lost": "#45474f", "repeated": "#83868f", "unreported": "#e2d3b0"}
+"""Colours of the causes of lost hours."""
+
 SETTINGS = {
     "font.size": 9,
     "font.family": "sans-serif",

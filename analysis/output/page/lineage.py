@@ -24,7 +24,9 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One architecture on the way: its first trial, its morphs in words, its best accuracy."""
+    """One architecture on the way: its first trial (that was measured, if any was), its morphs in
+    words, its best accuracy.
+    """
 
     trial: int
     architecture: str
@@ -55,7 +57,7 @@ def best_of(report: Report) -> Best | None:
     if trial is None:
         return None
     trials = {trial.id: trial for trial in report.trials}
-    firsts, accuracies = _architectures(report)
+    firsts, measured, accuracies = _architectures(report)
     steps, seen = list[Step](), set[str]()
     kinds: Counter[str] = Counter()
     name = trial.architecture
@@ -70,20 +72,21 @@ def best_of(report: Report) -> Best | None:
         else:
             morphs, origin = tuple(morph_words(morph) for morph in first.morphs), first.parent
             kinds.update(str(morph.get("kind")) for morph in first.morphs)
-        steps.append(Step(first.id, name, morphs, accuracies.get(name)))
+        steps.append(Step(measured.get(name, first.id), name, morphs, accuracies.get(name)))
         name = origin
     return Best(trial, _title(report, kinds), tuple(reversed(steps)), complete=name is None)
 
 
-def _architectures(report: Report) -> tuple[dict[str, TrialPart], dict[str, float]]:
-    """The first trial and the best accuracy of every architecture."""
-    firsts, accuracies = dict[str, TrialPart](), dict[str, float]()
+def _architectures(report: Report) -> tuple[dict[str, TrialPart], dict[str, int], dict[str, float]]:
+    """The first trial, the first that was measured, and the best accuracy of every architecture."""
+    firsts, measured, accuracies = dict[str, TrialPart](), dict[str, int](), dict[str, float]()
     for trial in report.trials:
         if trial.architecture is not None:
             firsts.setdefault(trial.architecture, trial)
             if trial.best_accuracy is not None:
+                measured.setdefault(trial.architecture, trial.id)
                 accuracies[trial.architecture] = max(accuracies.get(trial.architecture, 0.0), trial.best_accuracy)
-    return firsts, accuracies
+    return firsts, measured, accuracies
 
 
 def _title(report: Report, kinds: Counter[str]) -> str:

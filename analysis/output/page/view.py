@@ -157,10 +157,17 @@ def lineage_chart(report: Report, best: Best) -> Chart:
     plot.line("x", "y", source=path, color=COLOURS[1], line_width=2.5, legend_label="the way to the best")
     own = plot.scatter("x", "y", source=path, size=10, color=COLOURS[1], legend_label="the way to the best")
     named = _marks(_apart(way, shown), size)
-    plot.add_layout(LabelSet(x="x", y="y", text="name", source=named, x_offset=6, y_offset=6, text_color=INK,
-                             text_font=value(FONT), text_font_size=LABEL))  # fmt: skip
+    # Names on the right stand to the left of their marks: behind them the chart may end.
+    middle = sum(bound([grown.image_operations for grown in shown], default=0) for bound in (min, max)) / 2
+    right = [x * size > middle for x in named.data["x"]]
+    named.add(["right" if is_right else "left" for is_right in right], "align")
+    named.add([-6 if is_right else 6 for is_right in right], "dx")
+    plot.add_layout(LabelSet(x="x", y="y", text="name", source=named, x_offset="dx", y_offset=6, text_align="align",
+                             text_color=INK, text_font=value(FONT), text_font_size=LABEL))  # fmt: skip
     plot.x_range.range_padding = 0.35
     plot.y_range.range_padding = 0.35
+    # Of a single architecture: the range without padding.
+    plot.x_range.default_span, plot.y_range.default_span = middle / size / 2 or 1, 0.1
     add_hover(plot, [("first", "@name"), ("architecture", "@hash"), ("accuracy", "@y{0.0000}"),
                      ("training one image", f"@x{{0.00}} {prefix}OP")], [marks, own])  # fmt: skip
     add_legend(plot)

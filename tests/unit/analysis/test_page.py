@@ -214,3 +214,17 @@ def test_the_details_of_a_trial_say_what_was_compiled(tmp_path: Path) -> None:
     data = read_run(run.paths)
     (details,) = trial_details(data, [*build_report(data).trials])
     assert ["compiled", "33 regions, each shape once"] in details["facts"]
+
+
+def test_an_accuracy_stands_by_the_trial_that_reached_it_and_losses_are_named(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(20).lose(0).at(30).rejoin(0)
+    run.at(31).start_trial(2).at(60).epoch(2, 1, correct=180).end(100)
+    data = read_run(run.paths)
+    report = build_report(data)
+    best = best_of(report)
+    assert best is not None
+    assert [(step.trial, step.accuracy) for step in best.steps] == [(2, 0.5)]
+    legend = report_page(data, report).partition("<h3>Goodput</h3>")[2].partition('class="legend"')[2]
+    named = re.findall(r"</i>(\w+) [0-9.]+ %</span>", legend.partition("</div>")[0])
+    assert report.goodput is not None
+    assert named == ["productive", *(lost.cause for lost in report.goodput.lost)]
