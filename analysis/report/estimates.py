@@ -134,7 +134,9 @@ class EffectPart(Part):
     slow: bool
     """True if it is slower by 5 % or more, and by more than chance explains."""
     phase: str | None
-    """What differs, of a slow replica: clocks, processors, or a phase of the report; else null."""
+    """What differs, of a slow replica: quota, clocks, processors, or a phase of the report; else
+    null.
+    """
     evidence: str | None
     """The seconds or the sample that support it, in words; null if the replica is not slow."""
 

@@ -11,7 +11,7 @@ import logging
 import random
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +23,15 @@ from aiperf.records.files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from analysis.report.model import Report
 from analysis.results.verify import verify
 from rehearsal.lifecycle import Outcome, Rehearsal, conduct
 from rehearsal.machine.file import MachineFile
 from rehearsal.virtual.loop import DeadlockError
 from tests.faults.recount import operations_total
+
+LEAST_S = 0.002
+"""Seconds that rounding to milliseconds may make of a wall time."""
 
 
 def drawn_machine(seed: int, replicas: int) -> MachineFile:
@@ -73,7 +77,29 @@ def judge(root: Path, outcome: Outcome) -> list[str]:
         problems.append(f"its status is {report.status}")
     if report.operations_total != (again := operations_total(root)):
         problems.append(f"{report.operations_total} operations, counted again {again}")
-    return [*problems, *_unbalanced(paths)]
+    return [*problems, *_unbalanced(paths), *_hours(report)]
+
+
+def _hours(report: Report) -> Iterator[str]:
+    """Replicas and nodes whose productive and lost time is not the wall time of the run."""
+    for part in report.replica_details:
+        if abs(sum(part.phases_s.values()) - report.duration_s) > LEAST_S:
+            yield f"the phases of replica {part.replica} take {sum(part.phases_s.values()):.3f} s"
+    goodput, walls = report.goodput, defaultdict[str, float](float)
+    if goodput is None:
+        yield "it has no goodput"
+        return
+    for part in report.replica_details:
+        weight = max(1, part.accelerators) if goodput.unit == "accelerator" else 1
+        walls[part.node or f"replica {part.replica}"] += weight * report.duration_s / 3600
+    if {node.node for node in goodput.nodes} != walls.keys():
+        yield f"hours of {len(goodput.nodes)} nodes, of {len(walls)}"
+    for each in goodput.nodes:
+        found = each.productive_h + sum(lost.hours for lost in each.lost)
+        if max(abs(found - walls[each.node]), abs(each.hours - walls[each.node])) > LEAST_S / 3600:
+            yield f"{each.node}: {found:.6f} of {walls[each.node]:.6f} hours are productive or lost"
+    if abs(goodput.productive_h + sum(lost.hours for lost in goodput.lost) - sum(walls.values())) > LEAST_S / 3600:
+        yield f"productive and lost hours do not sum to {sum(walls.values()):.6f}"
 
 
 def _unbalanced(paths: RunPaths) -> Iterator[str]:

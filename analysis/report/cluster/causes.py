@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import exp
+from operator import or_
 from statistics import median
 
 from aiperf.clock import format_utc
+from aiperf.machine.health.kinds import SLOWED
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.model import ReplicaPart
-from analysis.report.sampling import WorkIntervals, lowest_while_working, mean_while_working
+from analysis.report.sampling import WorkIntervals, inside, lowest_while_working, mean_while_working
 
 WORKING = ("train", "input", "evaluate", "checkpoint", "storage")
 """Phases between the beginnings of two epochs; `input`: training waits for images."""
@@ -23,6 +26,12 @@ SLOWER_CLOCK = 0.97
 
 BUSIER_PERCENT = 20.0
 """Points of CPU use above the others' from which on other programs explain a slow training."""
+
+
+HELD = 0.05
+"""Seconds of each second of work, above the others', from which on a CPU quota is the cause."""
+
+QUOTA = "cpu_quota_held_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,9 @@ def cause_of(
     phase = max(phases, key=lambda name: excess[name])
     if measure == "between":
         return Cause(phase, f"{phase} takes {excess[phase]:.1f} s longer for each training than usual")
-    found = _of_node(loads, own, others) if phase in ("train", "evaluate") else None
+    found = _of_quota(loads, own, others)
+    if found is None and phase in ("train", "evaluate"):
+        found = _of_node(loads, own, others)
     name = "waiting for images" if phase == "input" else phase
     return found or Cause(phase, f"{name} takes {excess[phase]:.3f} s longer for each second of the others' work")
 
@@ -71,6 +82,10 @@ class Load:
     lowest: tuple[float, float] | None = None
     """Time in UTC milliseconds and value of the lowest sample of it."""
     cpu_percent: float | None = None
+    held: float | None = None
+    """Seconds for which a CPU quota held its threads up, for each second of work."""
+    slowed: int = 0
+    """Clock-event reasons that slowed an accelerator down, as bits."""
 
 
 def load_of(node: NodeSeries | None, working: WorkIntervals) -> Load:
@@ -80,8 +95,32 @@ def load_of(node: NodeSeries | None, working: WorkIntervals) -> Load:
     clock = "accelerator_clock_mhz"
     return Load(
         mean_while_working(node, clock, working), lowest_while_working(node, clock, working),
-        mean_while_working(node, "cpu_percent", working),
+        mean_while_working(node, "cpu_percent", working), _held(node, working), _slowed(node, working),
     )  # fmt: skip
+
+
+def _held(node: NodeSeries, working: WorkIntervals) -> float | None:
+    """None if no quota is set. The counter is that of the group of the agent and its ranks."""
+    seconds = float((working[1] - working[0]).sum()) / 1000
+    if QUOTA not in node.recorded or seconds <= 0:
+        return None
+    own = [sign.values[inside(sign.times_ms, working)].sum() for sign in node.signs if sign.kind == QUOTA]
+    return float(sum(own)) / seconds
+
+
+def _slowed(node: NodeSeries, working: WorkIntervals) -> int:
+    own = [sign.values[inside(sign.times_ms, working)] for sign in node.signs if sign.kind == "slowed"]
+    return reduce(or_, (int(value) for values in own for value in values), 0)
+
+
+def _of_quota(loads: Mapping[int, Load], own: ReplicaPart, others: Sequence[ReplicaPart]) -> Cause | None:
+    """A CPU quota, which slows the input of images and the training alike; None without."""
+    held = loads.get(own.replica, Load()).held
+    usual = median([loads[part.replica].held or 0.0 for part in others if part.replica in loads] or [0.0])
+    if held is None or held < usual + HELD:
+        return None
+    found = f"a CPU quota held its threads up for {held:.2f} s of each second of work"
+    return Cause("quota", f"{found}, those of the others for {usual:.2f} s")
 
 
 def _of_node(loads: Mapping[int, Load], own: ReplicaPart, others: Sequence[ReplicaPart]) -> Cause | None:
@@ -93,7 +132,8 @@ def _of_node(loads: Mapping[int, Load], own: ReplicaPart, others: Sequence[Repli
     if its.clock_mhz is not None and clocks and its.clock_mhz < SLOWER_CLOCK * (usual := median(clocks)):
         sample = f", {its.lowest[1]:.0f} MHz at {format_utc(int(its.lowest[0]))}" if its.lowest is not None else ""
         found = f"its accelerators ran at {its.clock_mhz:.0f} MHz{sample}, those of the others at {usual:.0f} MHz"
-        return Cause("clocks", found)
+        reasons = [word for bit, word in SLOWED.items() if its.slowed & bit]
+        return Cause("clocks", found + (f", slowed down by {', '.join(reasons)}" if reasons else ""))
     cpus = [load.cpu_percent for load in elsewhere if load.cpu_percent is not None]
     if its.cpu_percent is not None and cpus and its.cpu_percent > (busy := median(cpus)) + BUSIER_PERCENT:
         found = f"the CPUs of its node were {its.cpu_percent:.0f} % in use, those of the others {busy:.0f} %"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from aiperf.clock import format_utc
 from aiperf.records.bodies import PhaseBegan
+from aiperf.wire.messages import Phase
 from analysis.output.page.vocabulary import slowness
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.estimates import EffectPart
-from tests.support.hand_made import HandMadeRun
+from tests.support.hand_made import T0_MS, HandMadeRun
 
 REPLICAS, TRAININGS = 6, 4
 
@@ -45,3 +52,70 @@ def test_a_replica_that_waits_no_longer_than_others_is_slow_by_its_training(tmp_
     for case, input_s in (("measured", 2.0), ("not measured", None)):
         (found,) = found_in(tmp_path / case, 50.0, input_s)
         assert (found.replica, found.phase) == (2, "train")
+
+
+EIGHT, DURATION_S, EPOCH_S = 8, 600, 30.0
+
+CAUSES = {"quota": "a CPU quota held", "input": "waiting for images", "storage": "storage takes",
+          "clocks": "slowed down by hardware thermal slowdown"}  # fmt: skip
+"""What is planted, and words of the evidence."""
+
+
+def planted(root: Path, seed: int, cause: str | None) -> list[EffectPart]:
+    """The slow replicas of a run of eight, one of which is slower by 12 % to 40 % by this cause."""
+    rng = random.Random(seed)
+    slow, factor = rng.randrange(EIGHT) if cause else None, rng.uniform(1.12, 1.4)
+    run = HandMadeRun(root).at(0).release(DURATION_S, replicas=EIGHT)
+    for replica in range(EIGHT):
+        for number in range(3):
+            trial, begin_s = 1 + 3 * replica + number, 1 + 190 * number + rng.uniform(0, 1)
+            run.at(begin_s).start_trial(trial, replica=replica)
+            for epoch in range(1, 4):
+                even_s, own = EPOCH_S * rng.gauss(1, 0.01), replica == slow
+                extra_s = even_s * (factor - 1) if own else 0.0
+                stored_s = extra_s if cause == "storage" else 0.0
+                lasts_s: dict[Phase, float] = {
+                    "storage": 0.5 + stored_s, "train": 0.8 * even_s + extra_s - stored_s, "evaluate": 0.2 * even_s,
+                }  # fmt: skip
+                for name, phase_s in lasts_s.items():
+                    run.replicas[replica].append(PhaseBegan(replica=replica, trial=trial, phase=name))
+                    begin_s += phase_s
+                    run.at(begin_s)
+                waited_s = 1.0 + (extra_s if cause == "input" else 0.0)
+                run.epoch(trial, epoch, replica=replica, input_s=waited_s)
+            run.end_trial(trial, replica)
+    names = {str(replica): {"host": f"n{replica}", "cpu_count": 8} for replica in range(EIGHT)}
+    run.paths.system.write_text(json.dumps(names))
+    for replica in range(EIGHT):
+        sample_node(run, replica, cause if replica == slow else None, rng)
+    report = build_report(read_run(run.end(DURATION_S).paths))
+    assert report.comparison is not None
+    found = [effect for effect in report.comparison.slow if effect.measure == "work"]
+    assert {effect.replica for effect in found} == ({slow} if cause else set())
+    return found
+
+
+def sample_node(run: HandMadeRun, replica: int, cause: str | None, rng: random.Random) -> None:
+    lines: list[dict[str, Any]] = [{"version": 1, "host": f"n{replica}", "writer": f"replica-{replica:04d}-1"}]
+    for t_s in range(0, DURATION_S + 1, 20):
+        clock = rng.gauss(1400 if cause == "clocks" else 1700, 10)
+        card = {"uuid": f"GPU-{replica}", "DCGM_FI_DEV_SM_CLOCK": clock,
+                "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x44 if cause == "clocks" else 0x4}  # fmt: skip
+        lines.append({"time": format_utc(T0_MS + 1000 * t_s), "cpu_percent": rng.gauss(50, 4), "accelerators": [card],
+                      "cpu_quota_held_s": t_s * (0.3 if cause == "quota" else 0.001)})  # fmt: skip
+    file = run.paths.telemetry_file(f"replica-{replica:04d}-1-n{replica}")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_planted_slow_replica_of_eight_is_named_with_its_cause(seed: int, tmp_path: Path) -> None:
+    cause = [*CAUSES][seed % len(CAUSES)]
+    (found,) = planted(tmp_path, seed, cause)
+    assert found.phase == cause
+    assert CAUSES[cause] in slowness(found)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_none_of_eight_even_replicas_is_accused(seed: int, tmp_path: Path) -> None:
+    assert planted(tmp_path, seed, None) == []
