@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from aiperf.files import append_once
 from aiperf.host import this_host
 from aiperf.machine import health
 from aiperf.machine.accelerators import AcceleratorSamples
+from aiperf.machine.energy import CpuPackages, cpu_packages
 from aiperf.machine.vendors import Fields
 from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths
@@ -31,9 +32,6 @@ VERSION = 1
 
 MOST_UNWRITTEN = 1000
 """Lines that are kept while the file cannot be written; the oldest are given up first."""
-
-RAPL = Path("/sys/class/powercap")
-"""Linux's energy counters of CPU packages, usually readable by root alone."""
 
 
 def sample_cpu() -> Fields:
@@ -64,31 +62,23 @@ def sample_disk() -> Fields:
 class CpuPower:
     """Mean power of the CPU packages since the last call, from the kernel's energy counters."""
 
-    def __init__(self, clock: Clock, folder: Path = RAPL) -> None:
+    def __init__(self, clock: Clock, counter: CpuPackages) -> None:
         self._clock = clock
-        # Two colons: a part of a package (cores, memory), included in the package's counter.
-        self._packages = [zone for zone in sorted(folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
-        self._last: tuple[float, list[int]] | None = None
+        self._counter = counter
+        self._last: tuple[float, Sequence[float] | None] | None = None
 
     def __call__(self) -> Fields:
         """Watts; empty at the first call, and if the kernel has no such counters."""
-        now, energies_uj = self._clock.monotonic_s(), [_number(package / "energy_uj") for package in self._packages]
+        now, energies_uj = self._clock.monotonic_s(), self._counter.read()
         before, self._last = self._last, (now, energies_uj)
-        if before is None or not energies_uj or now <= before[0]:
+        if before is None or before[1] is None or energies_uj is None or now <= before[0]:
             return {}
-        ranges = [_number(package / "max_energy_range_uj") for package in self._packages]
-        # The counters wrap around at `max_energy_range_uj` (Linux, power capping framework).
-        used = [(new - old) % (span + 1) for new, old, span in zip(energies_uj, before[1], ranges, strict=True)]
-        return {"cpu_power_w": sum(used) / 1e6 / (now - before[0])}
-
-
-def _number(file: Path) -> int:
-    return int(file.read_text(encoding="ascii"))
+        return {"cpu_power_w": self._counter.joules(before[1], energies_uj) / (now - before[0])}
 
 
 def default_sources(clock: Clock) -> tuple[Callable[[], Fields], ...]:
     """All sources of a sample; each may fail on a given node."""
-    load = AcceleratorSamples(), sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock)
+    load = AcceleratorSamples(), sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock, cpu_packages())
     return *load, *health.sources()
 
 

@@ -61,6 +61,9 @@ class MicroRow(BaseModel):
     spread: Share = 0.0
     noisy: bool = False
     error_against_reference: Share | None = None
+    joules: Share | None = None
+    """Joules of a call; None without a counter of energy."""
+    operations_per_joule: Share | None = None
 
     @property
     def intensity(self) -> float:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from aiperf.cli.lines import say_json, say_text, warn
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, UsageError
 from aiperf.frameworks.training_imports import import_lean
+from aiperf.machine.energy import energy_of
 from aiperf.network.roofline import ITEM_SIZES
 from aiperf.processes import python_module
 from aiperf.untrusted.text import shown
 from replica.measure.micro.measure import FULL, QUICK
+from replica.measure.micro.room import energy_counter
 from replica.measure.micro.runner import BATCHES, Runner
 from replica.measure.micro.stacks import STACKS, missing
 from replica.measure.micro.view import as_csv, print_table
@@ -96,9 +99,11 @@ def _measured(
     if name == "tensorflow":
         import_lean(name)
     batches = (arguments.batch,) if arguments.batch else BATCHES[:1] if arguments.quick else BATCHES
+    stack, seconds = STACKS.load(name)(), SystemClock().monotonic_s
     runner = Runner(
-        name, STACKS.load(name)(), arguments.precision, SystemClock().monotonic_s,
-        lambda text: warn(f"aiperf: {name}: {text}"), QUICK if arguments.quick else FULL, batches,
+        name, stack, arguments.precision, seconds, lambda text: warn(f"aiperf: {name}: {text}"),
+        QUICK if arguments.quick else FULL, batches,
+        energy=partial(energy_of, energy_counter(stack.device()), seconds),
     )  # fmt: skip
     return [result.as_document() for result in runner.run(selected(operators, kinds, arguments.quick))]
 

@@ -40,6 +40,8 @@ class Timing:
     fastest: float
     spread: float
     """(90th - 10th percentile) / median of the blocks."""
+    joules: float | None = None
+    """Joules of a call, the mean over all blocks; None without a counter that can tell."""
 
     @property
     def noisy(self) -> bool:
@@ -47,10 +49,16 @@ class Timing:
         return self.spread > NOISY
 
 
-def measure(kernel: Kernel, copies: int, plan: Plan, seconds: Callable[[], float]) -> Timing:
+Energy = Callable[[], Callable[[], float | None]]
+
+
+def measure(
+    kernel: Kernel, copies: int, plan: Plan, seconds: Callable[[], float], energy: Energy | None = None
+) -> Timing:
     """Time calls that rotate over `copies` of their operands.
 
-    `seconds` reads a monotonic clock, always after the device has finished all calls.
+    `seconds` reads a monotonic clock, always after the device has finished all calls. `energy`
+    begins to count joules, and gives what was used since.
     """
     calls, start, now = 0, seconds(), 0.0
     while calls < plan.warm_calls or now - start < plan.warm_s:
@@ -67,11 +75,14 @@ def measure(kernel: Kernel, copies: int, plan: Plan, seconds: Callable[[], float
     # Each block continues with the copies after the one before: a few long calls would otherwise
     # use the first copies alone, which a cache may then hold.
     first = (calls + number * several for number in every)
+    used = energy() if energy is not None else None
     blocks = np.array([_block(kernel, range(n, n + several), copies, seconds) / several for n in first])
     median = float(np.median(blocks))
     # Quantiles, not the deviation: a single interrupt must not mark a quiet measurement.
     low, high = np.percentile(blocks, (10, 90))
-    return Timing(median, float(blocks.min()), float((high - low) / median))
+    joules = used() if used is not None else None
+    each = joules / (len(blocks) * several) if joules is not None else None
+    return Timing(median, float(blocks.min()), float((high - low) / median), each)
 
 
 def _block(kernel: Kernel, calls: range, copies: int, seconds: Callable[[], float]) -> float:

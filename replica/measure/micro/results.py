@@ -63,7 +63,8 @@ class Result:
             "spread": self.timing.spread, "noisy": self.timing.noisy,
             "fastest_ops_per_s": work.operations / self.timing.fastest,
             "error_against_reference": self.error, "occupancy": self.occupancy,
-            "empty_call_s": self.empty_call_s,
+            "empty_call_s": self.empty_call_s, "joules": self.timing.joules,
+            "operations_per_joule": work.operations / self.timing.joules if self.timing.joules else None,
         }  # fmt: skip
 
 

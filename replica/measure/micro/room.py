@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from aiperf.host import Host, this_host
 from aiperf.machine.accelerators import find_accelerators
+from aiperf.machine.energy import AcceleratorCounter, Counter, cpu_packages
 from replica.measure.micro.stacks.contract import TooLargeError
 from workloads.micro.suite import group
 from workloads.micro.work import Work, triad
@@ -53,6 +54,12 @@ def device_of(stack: str) -> tuple[str, int | None]:
         return this_host().cpu_model(), this_host().usable_cpus()
     found = find_accelerators()
     return (found[0].name if found else stack), None
+
+
+def energy_counter(stack: str) -> Counter:
+    """The counter of energy of a stack's device, from the stack's name of it."""
+    found = find_accelerators() if "cpu" not in stack.lower() else ()
+    return AcceleratorCounter(found[0].index) if found else cpu_packages()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aiperf.errors import AiperfError
 from aiperf.host import this_host
 from aiperf.network.roofline import ITEM_SIZES
-from replica.measure.micro.measure import FULL, QUICK, Plan, Timing, measure
+from replica.measure.micro.measure import FULL, QUICK, Energy, Plan, Timing, measure
 from replica.measure.micro.operands import Operands, make_operands, occupancy, without_ties
 from replica.measure.micro.results import Ceilings, Result
 from replica.measure.micro.room import copies_of, device_of, last_level_cache, streamed, usable_memory
@@ -158,6 +158,8 @@ class Runner:
     plan: Plan = FULL
     batches: tuple[int, ...] = BATCHES
     seed: int = 1
+    energy: Energy | None = None
+    """Counts the joules of the device."""
     _unsupported: dict[str, Counter[str]] = field(default_factory=dict)
     """Passes that the stack cannot do, by reason: their number by operator, without the first."""
 
@@ -269,7 +271,7 @@ class Runner:
                 yield operands
 
         kernel = self._kernel(work, drawn())
-        return measure(kernel, number, self.plan, self.seconds), occupied[0]
+        return measure(kernel, number, self.plan, self.seconds, self.energy), occupied[0]
 
     def _kernel(self, work: Work, copies: Iterable[Operands]) -> Kernel:
         return self.stack.kernel(work, copies, self.precision)

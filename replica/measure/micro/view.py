@@ -31,7 +31,8 @@ def print_table(console: PlainConsole, rows: list[Row]) -> None:
     table = Table(title="Micro suite", title_justify="left")
     for heading in ("Operator", "Kind", "Shape", "Pass", "Stack", "Batch"):
         table.add_column(heading, justify="right" if heading == "Batch" else "left")
-    for heading in ("OPS", "Images/s", "B/s", "Of ceiling", "Bound", "Spread", "Error"):
+    energy = ["OP/J"] if any(row.get("operations_per_joule") for row in rows) else []
+    for heading in ("OPS", "Images/s", "B/s", "Of ceiling", "Bound", "Spread", "Error", *energy):
         table.add_column(heading, justify="left" if heading == "Bound" else "right")
     for row in rows:
         spread = percent(row["spread"]) + (" noisy" if row["noisy"] else "")
@@ -41,6 +42,7 @@ def print_table(console: PlainConsole, rows: list[Row]) -> None:
             si(row["ops_per_s"], "OPS"), si(row["images_per_s"]), si(row["bytes_per_s"], "B/s"),
             percent(min(row["share_of_ceiling"], 1.0)) + over if row["share_of_ceiling"] is not None else "-",
             row["bound"] or "-", spread, f"{row['error_against_reference']:.0e}",
+            *([si(row["operations_per_joule"], "OP/J")] * len(energy)),
         )  # fmt: skip
     console.print(table)
     if any(row["mark"] for row in rows):

@@ -13,6 +13,7 @@ import pytest
 from aiperf.clock import format_utc
 from aiperf.machine import telemetry
 from aiperf.machine.accelerators import AcceleratorSamples
+from aiperf.machine.energy import CpuPackages
 from aiperf.machine.telemetry import CpuPower, Telemetry
 from aiperf.run_directory.checksums import without_seal
 from aiperf.run_directory.paths import open_run
@@ -44,7 +45,7 @@ def test_power_of_the_cpus_from_counters_that_wrap(tmp_path: Path) -> None:
     part.mkdir()
     (part / "energy_uj").write_text("not a number: parts of a package are not read")
     clock = ManualClock()
-    power = CpuPower(clock, tmp_path)
+    power = CpuPower(clock, CpuPackages(tmp_path))
     assert power() == {}
     clock.pause(10)
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("100000000")  # 200 J more, past the end of its range

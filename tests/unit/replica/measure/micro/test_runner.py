@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from replica.measure.micro.operands import (
     make_operands,
     occupancy,
 )
+from replica.measure.micro.results import Result
 from replica.measure.micro.room import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.runner import CHECKED_OPERATIONS, Runner, cut_out, reference
 from replica.measure.micro.stacks.contract import UnsupportedError
@@ -162,6 +163,22 @@ def test_work_that_is_only_queued_is_not_taken_for_done() -> None:
     timing = measure(kernel, 2, Plan(warm_calls=3, warm_s=0.5, blocks=9, block_s=5.0), kernel.seconds)
     assert (timing.median, timing.fastest, timing.spread) == (1.0, 1.0, 0.0)
     assert kernel.now == 3 + 9 * 5, "three calls to warm up, then nine blocks of five seconds"
+
+
+def test_the_joules_of_a_call_are_those_of_the_blocks_alone() -> None:
+    kernel = Queue(Work(SMALL, "forward", 1), [])
+
+    def energy() -> Callable[[], float | None]:
+        began = kernel.now
+        return lambda: 7.0 * (kernel.now - began)
+
+    plan = Plan(warm_calls=3, warm_s=0.5, blocks=9, block_s=5.0)
+    timing = measure(kernel, 2, plan, kernel.seconds, energy)
+    assert timing.joules == 7.0, "calls to warm up cost nothing here"
+    assert measure(kernel, 2, plan, kernel.seconds, lambda: lambda: None).joules is None
+    work = Work(SMALL, "forward", 1)
+    row = Result("scripted", "float32", work, timing, 0.0).as_document()
+    assert (row["joules"], row["operations_per_joule"]) == (7.0, work.operations / 7.0)
 
 
 def test_a_long_call_is_repeated_less_often() -> None:
