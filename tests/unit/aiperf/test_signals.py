@@ -35,6 +35,7 @@ async def main():
     child = await spawn([sys.executable, "-c", shown], Path(os.devnull))
     blocked = await child.stdout.read()
     assert blocked.decode().count("SIG") == 3, blocked
+    await child.wait()
 
 def plain():
     seen = []
