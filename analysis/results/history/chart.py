@@ -11,6 +11,7 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
 from aiperf.untrusted.text import cut
 from analysis.output.figures.style import COLOURS, GRID, Drawing, draw
+from analysis.output.page.vocabulary import words_of
 from analysis.results.history.facts import SHARES
 from analysis.results.history.trend import Series
 
@@ -63,7 +64,7 @@ def _paint(figure: Any, shown: Sequence[tuple[Series, Lines]], rows: int) -> Non
     for axes, (series, lines) in zip(panels.flat, shown, strict=False):
         for colour, (name, points) in zip(COLOURS, lines.items(), strict=False):
             axes.plot([at for at, _, _ in points], [share for _, share, _ in points], "o-", color=colour,
-                      markersize=3.5, linewidth=1, label=name)  # fmt: skip
+                      markersize=3.5, linewidth=1, label=words_of(name))  # fmt: skip
             odd = [(at, share) for at, share, worse in points if worse]
             axes.plot([at for at, _ in odd], [share for _, share in odd], "o", color=colour, markersize=8,
                       markerfacecolor="none")  # fmt: skip
