@@ -194,6 +194,8 @@ def contradictions(run: Path, now_ms: int, expected: Expected) -> Iterator[str]:
     }  # fmt: skip
     if status.ended is not None:
         words["exit code"] = (exit_code(status.ended), 0 if state == "ended" else 1)
+    if state == "ended":
+        words["a replica is left"] = ("(no replica was left)" not in said, len(expected.away) < REPLICAS)
     if state == "running":
         away = {each.replica for each in status.replicas if each.state in ("lost", "absent")}
         words["replicas that are away"] = (away, set(expected.away))
