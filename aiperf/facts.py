@@ -173,6 +173,12 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
     """Seconds that the group waited for the servers."""
     bytes_exchanged: Bytes
     """Bytes exchanged with the servers, in both directions."""
+    lost: Name | None = None
+    """Why the group ended before the training; None if it did not.
+
+    The epoch is then its last, which it has not finished: updates, images and staleness are those
+    that the first server has applied, and nothing else was recorded.
+    """
 
     @property
     def mean_staleness(self) -> float:

@@ -12,7 +12,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -241,16 +241,17 @@ async def end_group(process: asyncio.subprocess.Process, grace_s: float) -> int:
         await asyncio.wait({ended}, timeout=grace_s)
     # Also after an orderly exit: children of the head may still be there, some in groups of their
     # own, as salloc's are.
-    _kill_session(process.pid)
+    end_sessions([process.pid])
     await asyncio.wait({ended}, timeout=KILL_TIMEOUT_S)
     ended.cancel()
     return -signal.SIGKILL if process.returncode is None else process.returncode
 
 
-def _kill_session(leader: int) -> None:
+def end_sessions(leaders: Collection[int]) -> None:
+    """Kill every process of these sessions, also of those whose leader has ended."""
     for number in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getsid(number) == leader:
+            if os.getsid(number) in leaders:
                 os.kill(number, signal.SIGKILL)
 
 

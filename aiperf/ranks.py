@@ -13,6 +13,9 @@ from dataclasses import dataclass
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 """Variables with the place where the ranks meet: rank 0 listens there."""
 
+FIRST_LOCAL_RANK = "AIPERF_FIRST_LOCAL_RANK"
+"""Variable with the ranks that other groups of a hybrid training have on this node before ours."""
+
 RANK, SIZE, LOCAL_RANK = "RANK", "WORLD_SIZE", "LOCAL_RANK"
 """The variables of torchrun, which the starter `processes` sets."""
 
@@ -35,7 +38,7 @@ _OF_RANKS = (
 )  # fmt: skip
 """Beginnings of names. PRTE, PMIX and Hydra are those that MPI and schedulers start ranks by."""
 
-_NAMED = frozenset({RANK, SIZE, LOCAL_RANK, "LOCAL_WORLD_SIZE", "NODE_RANK", ADDRESS, PORT})
+_NAMED = frozenset({RANK, SIZE, LOCAL_RANK, "LOCAL_WORLD_SIZE", "NODE_RANK", ADDRESS, PORT, FIRST_LOCAL_RANK})
 
 _SETTINGS = ("PMIX_MCA_", "PRTE_MCA_")
 """Beginnings of names by which sites and users set up MPI."""
@@ -53,7 +56,15 @@ class RankNumbers:
 def rank_numbers(environment: Mapping[str, str] = os.environ) -> RankNumbers | None:
     """The numbers that a rank starter has given this process; None: it has given none."""
     names = next((names for names in _NAMES if names[0] in environment), None)
-    return None if names is None else RankNumbers(*(int(environment.get(name, "0")) for name in names))
+    if names is None:
+        return None
+    rank, size, local_rank = (int(environment.get(name, "0")) for name in names)
+    return RankNumbers(rank, size, local_rank + first_local_rank(environment))
+
+
+def first_local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """Number of ranks that other groups of the training have on this node before this group's."""
+    return int(environment.get(FIRST_LOCAL_RANK, "0"))
 
 
 def without_ranks(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -276,18 +276,13 @@ def _framework_problems(config: RunConfig) -> list[str]:
 
 def _hybrid_problems(config: RunConfig) -> Iterator[str]:
     """Yield the reasons why these settings allow no training in groups; none with one group."""
-    groups, starter, training = config.training.groups, config.replica.rank_starter, config.training
+    groups, training = config.training.groups, config.training
     if groups == 1:
         return
-    if training.framework != "tensorflow":
-        reason = "its collective has no parts for groups; tensorflow has"
-        yield f"training.groups: {groups}; {training.framework} cannot train in groups yet: {reason}"
     if training.trainer == "simulated":
         yield f"training.groups: {groups}; the simulated trainer has no ranks to group"
     if training.precision == "mixed_float16":
         yield f"training.groups: {groups}; mixed_float16 scales gradients, parameter servers do not: choose another"
-    if starter not in ("auto", "mpirun"):
-        yield f"training.groups: {groups}; '{starter}' starts no groups: leave replica.rank_starter out, or mpirun"
     if config.replica.ranks is not None and config.replica.ranks % groups:
         yield f"training.groups: {groups} groups cannot share replica.ranks = {config.replica.ranks} evenly"
 

@@ -49,7 +49,7 @@ class TrainingSection(Section):
     """Groups of ranks. Above 1, ranks train synchronously inside a group, and groups exchange with
     parameter servers at their own pace ([hybrid.md](hybrid.md); unofficial)."""
     parameter_servers: int = Field(1, ge=1, le=1000)
-    """Ranks that keep the weights of several groups, in addition to `replica.ranks`."""
+    """Processes that keep the weights of several groups, in addition to `replica.ranks`."""
     server_optimiser: Literal["adam", "own"] = "adam"
     """Optimiser of parameter servers; `own`: that of the training, which is unstable for SGD with
     large rates."""

@@ -22,3 +22,9 @@ def own_addresses() -> list[str]:
     ]
     outward = [address for address in found if not address.startswith(("127.", "::1", "fe80:", "169.254."))]
     return [this_host().name(), *outward] if outward else [this_host().name(), "127.0.0.1"]
+
+
+def address_of(interface: str) -> str | None:
+    """The first IPv4 address of an interface of this node; None if it has none."""
+    addresses = psutil.net_if_addrs().get(interface, [])
+    return next((address.address for address in addresses if address.family == socket.AF_INET), None)

@@ -17,7 +17,8 @@ import psutil
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.network.json_files import to_json
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 from search_space.resnet import resnet
 from tests.support.trainings.requests import request_for
 

@@ -25,7 +25,8 @@ from referee.audit.comparison import breaking_off, epoch_breaking_off
 from referee.audit.kept_weights import difference_of_weights
 from referee.audit.pace import Mark, repeated_pace
 from referee.audit.recorded import KeptEpoch, Recorded
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 
 # One repetition: the program that trained in the run trains again, into a folder of its own, with
 # as many threads as then, so that sums are added in the same order.

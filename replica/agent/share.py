@@ -13,8 +13,7 @@ from aiperf.host import this_host
 from aiperf.machine.accelerators import best_precision, find_accelerators, share_of, sharers_of, visible_devices
 from aiperf.machine.node import divided_among, shared_cpus
 from aiperf.machine.vendors import Accelerator
-from replica.agent.trial.hybrid import servers_of
-from replica.agent.trial.trainer_process import RankSetup
+from replica.agent.trial.rank_setup import RankSetup
 from replica.search.planner import Memory
 from search_space.limits import usable_memory
 
@@ -53,9 +52,7 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     if config.training.trainer == "simulated":
         memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
     cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
-    setup = RankSetup(
-        config, ranks, cpus, hosts, {**_visible(own, nodes), **slots_of_nodes(hosts, ranks, servers_of(config))}
-    )
+    setup = RankSetup(config, ranks, cpus, hosts, {**_visible(own, nodes), **slots_of_nodes(hosts, ranks)})
     return NodeShare(own, Memory(memory, precision), setup)
 
 
@@ -76,7 +73,7 @@ def _precision(own: tuple[Accelerator, ...], config: RunConfig) -> Precision:
     return "float32" if config.run.suite == "science" and not own else best_precision(own)
 
 
-def slots_of_nodes(hosts: tuple[str, ...], ranks: int, servers: int = 0) -> dict[str, str]:
+def slots_of_nodes(hosts: tuple[str, ...], ranks: int) -> dict[str, str]:
     """The environment that gives Open MPI the ranks per node in a SLURM step of one task.
 
     Open MPI takes its slots from SLURM's variables, which describe the step that the agent is in:
@@ -91,5 +88,5 @@ def slots_of_nodes(hosts: tuple[str, ...], ranks: int, servers: int = 0) -> dict
         "SLURM_NODELIST": nodes,
         "SLURM_JOB_NUM_NODES": count,
         "SLURM_NNODES": count,
-        "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts)) + servers}(x{count})",
+        "SLURM_TASKS_PER_NODE": f"{-(-ranks // len(hosts))}(x{count})",
     }

@@ -20,7 +20,7 @@ from aiperf.frameworks.training_imports import import_lean
 from aiperf.machine.accelerators import invisible_reason, own_accelerator
 from aiperf.machine.memory import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry
-from aiperf.ranks import rank_numbers
+from aiperf.ranks import first_local_rank, rank_numbers
 from aiperf.run_directory.paths import RunPaths
 from aiperf.signals import die_with_parent, hold_warnings
 from aiperf.storage.patience import PATIENCE
@@ -59,14 +59,16 @@ def main() -> int:
     prefer_oom_kill(os.getpid())  # on further nodes, too
     clock = SystemClock()
     rank = own_rank(settings)
-    channel: Channel | SilentChannel = Channel(settings.channel, clock) if rank == 0 else SilentChannel(rank, clock)
+    leads = rank == settings.group == 0 and settings.server is None
+    number = settings.group * settings.ranks + (rank if settings.server is None else settings.server)
+    channel: Channel | SilentChannel = Channel(settings.channel, clock) if leads else SilentChannel(number, clock)
     with temporary_files_of_its_own(settings.channel), PATIENCE.set(settings.patience_s):
-        return Rank(settings, rank, channel, clock).run()
+        return Rank(settings, number, channel, clock).run()
 
 
 def own_rank(settings: RankSettings) -> int:
     """Find this process's rank. Raises SystemExit, for the log, if its starter gave none."""
-    if settings.ranks + settings.servers == 1:
+    if settings.ranks == 1 or settings.server is not None:
         return 0
     if (numbers := rank_numbers()) is None:
         raise SystemExit("the starter gave this process no rank")
@@ -104,15 +106,15 @@ class Rank:
 
     def _train(self) -> bool:
         settings = self._settings
-        if self._rank >= settings.ranks:
+        if settings.server is not None and settings.places is not None:
             from replica.trainer.servers.server import serve  # noqa: PLC0415  (without a framework)
 
             gc.enable()
-            serve(settings.groups, self._clock)
+            serve(settings.places, settings.server, self._clock)
             return False
         self._channel.phase("start")
         # Frameworks take seconds to import: the agent is to know before that the rank has started.
-        local_rank = local_rank_of() if settings.ranks + settings.servers > 1 else 0
+        local_rank = local_rank_of() if settings.ranks > 1 else first_local_rank()
         own = own_accelerator(local_rank)
         os.environ.update(own)  # frameworks read it as they are imported
         framework = self._framework = FRAMEWORKS.load(self._settings.framework)()

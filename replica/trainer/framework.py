@@ -94,11 +94,10 @@ class Framework(Protocol):
     def pipeline(self) -> Pipeline:
         """The input pipeline whose batches it trains on."""
 
-    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
-        """Join the other ranks, or those of a communicator of mpi4py.
+    def open_collective(self, ranks: int) -> Collective:
+        """Join the ranks that were started together.
 
-        Raises TrialFailedError ("ranks") if their number is not `ranks`, and ("unfit") if the
-        framework cannot join a part of all ranks.
+        Raises TrialFailedError ("ranks") if their number is not `ranks`.
         """
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:

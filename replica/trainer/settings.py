@@ -34,6 +34,42 @@ class TelemetrySettings(BaseModel):
     interval_s: float
 
 
+class GroupPlaces(BaseModel):
+    """The groups and servers of a hybrid training, and where their processes reach each other.
+
+    Processes are numbered: the roots of the groups, the servers, the starter of all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    groups: int
+    servers: int
+    addresses: dict[int, str]
+    """Addresses, as ZeroMQ has them, of the processes that listen: root 0 and the servers."""
+    interface: str | None = None
+    """Network interface that they listen on between nodes; None: all."""
+
+    def number_of_server(self, server: int) -> int:
+        """The number of a server's process."""
+        return self.groups + server
+
+    @property
+    def server_numbers(self) -> range:
+        """The numbers of the servers."""
+        return range(self.groups, self.groups + self.servers)
+
+    @property
+    def starter(self) -> int:
+        """The number of the starter."""
+        return self.groups + self.servers
+
+    def name_of(self, number: int) -> str:
+        """The name of a process, for people: "group 1", "server 0"."""
+        if number < self.groups:
+            return f"group {number}"
+        return f"server {number - self.groups}" if number < self.starter else "the starter"
+
+
 class RankSettings(BaseModel):
     """Settings that hold from the start of a rank."""
 
@@ -43,10 +79,13 @@ class RankSettings(BaseModel):
     """Name of the agent's socket, for rank 0."""
     framework: str = "tensorflow"
     ranks: int = 1
-    """Number of ranks that train, in all groups."""
-    groups: int = 1
-    servers: int = 0
-    """Number of further ranks, the last ones, that are parameter servers: 0 unless hybrid."""
+    """Number of ranks that a starter starts together: all, or those of a group."""
+    places: GroupPlaces | None = None
+    """The groups of a hybrid training; None in a synchronous one."""
+    group: int = 0
+    """Group of this rank, 0 unless hybrid; servers count as those of a group after the last."""
+    server: int | None = None
+    """Number of this parameter server; None for a rank."""
     cpu_threads: int = 1
     telemetry: TelemetrySettings | None = None
     patience_s: float = 0.0

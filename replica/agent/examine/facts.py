@@ -31,12 +31,10 @@ from aiperf.processes import SAFE_PATH, python_module
 from aiperf.run_directory.paths import RunPaths
 from replica.agent.examine.probe import hyperparameters_of
 from replica.agent.share import NodeShare, share_of_node
-from replica.agent.trial.hybrid import check_groups
 from replica.agent.trial.requests import TrialTraining, train_request
 from replica.search.choices import initial_architecture, limits_of
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.frameworks import FRAMEWORKS
-from replica.trainer.starters import STARTERS, RankRequest
 from search_space.limits import training_memory
 
 _FRAMEWORK = Decoder(FrameworkFacts)
@@ -175,14 +173,13 @@ def _data(config: RunConfig, share: NodeShare) -> tuple[str | None, str | None]:
 
 def _starter(config: RunConfig, share: NodeShare) -> tuple[str, str | None]:
     """The starter of the ranks, and why it cannot start them."""
-    setup = share.ranks
-    name = setup.starter
-    if config.training.trainer != "keras":
-        return name, None
-    request = RankRequest((sys.executable,), setup.ranks, setup.hosts, setup.environment, servers=setup.servers)
+    setup, name = share.ranks, str(config.replica.rank_starter)
     try:
-        check_groups(config, setup.ranks)
-        program = STARTERS.load(name)(request)[0]
+        last = setup.groups[-1]  # the farthest from this node
+        name = setup.starter_of(last)
+        if config.training.trainer != "keras":
+            return name, None
+        program = setup.start(last, (sys.executable,), setup.environment)[0]
     except TrialFailedError as error:
         return name, error.reason
     except ValueError as error:

@@ -15,7 +15,7 @@ from aiperf.processes import describe_exit, end_group, last_lines, python_module
 from aiperf.screening.messages import Exchanged, Listening, Meet, read_exchange
 from aiperf.wire.lines import encode
 from replica.agent.screen.devices import END_GRACE_S, Device
-from replica.agent.trial.trainer_process import INTERFACE_VARIABLES
+from replica.agent.trial.rank_setup import INTERFACE_VARIABLES
 
 Send = Callable[[Listening | Exchanged], None]
 

@@ -56,12 +56,13 @@ def recorded(hybrid: HybridTraining | None) -> Mapping[str, int | float | str]:
     }  # fmt: skip
 
 
-def check_groups(config: RunConfig, ranks: int) -> None:
+def check_groups(groups: int, ranks: int, nodes: int) -> None:
     """Raise TrialFailedError ("unfit") if these ranks cannot train in groups on this machine."""
-    groups = config.training.groups
     if groups == 1:
         return
     if ranks % groups:
         raise TrialFailedError(UNFIT, f"{groups} groups cannot share {ranks} ranks evenly (training.groups)")
-    if importlib.util.find_spec("mpi4py") is None:
-        raise TrialFailedError(UNFIT, "training.groups needs mpi4py: install AIPerf with the extra [hybrid]")
+    if nodes > 1 and max(groups, nodes) % min(groups, nodes):
+        raise TrialFailedError(UNFIT, f"{groups} groups cannot share {nodes} nodes evenly (training.groups)")
+    if importlib.util.find_spec("zmq") is None:
+        raise TrialFailedError(UNFIT, "training.groups needs pyzmq: install AIPerf with the extra [hybrid]")

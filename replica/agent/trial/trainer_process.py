@@ -8,14 +8,12 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from aiperf.clock import wait_awake
-from aiperf.config.settings import RunConfig
 from aiperf.errors import MessageError, TrialFailedError
 from aiperf.files import move
 from aiperf.machine.memory import prefer_oom_kill
@@ -39,13 +37,10 @@ from aiperf.wire.messages import (
     TrainerReady,
     TrainRequest,
 )
-from replica.agent.trial.hybrid import check_groups, servers_of
+from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer import Trainer
 from replica.trainer.channel import peer_user
-from replica.trainer.collectives.rank import meeting_point
-from replica.trainer.programs import TRAINERS
-from replica.trainer.settings import RankSettings, TelemetrySettings
-from replica.trainer.starters import STARTERS, RankRequest, choose_starter
+from replica.trainer.starters.groups import ended_by
 from replica.trainer.starters.mpirun import lost_rank
 from replica.trainer.temporary import remove_temporary_files
 
@@ -140,71 +135,6 @@ END_GRACE_S = 5.0
 """Seconds after SIGTERM in which ranks may end by themselves."""
 
 
-@dataclass(frozen=True)
-class RankSetup:
-    """The setup that all ranks of this replica have in common, whatever they train."""
-
-    config: RunConfig
-    ranks: int = 1
-    cpu_threads: int = 1
-    hosts: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-    telemetry: TelemetrySettings | None = None
-
-    @property
-    def servers(self) -> int:
-        """Number of parameter servers of a training, in addition to `ranks`."""
-        return servers_of(self.config)
-
-    @property
-    def starter(self) -> str:
-        """The name of the starter; only `mpirun` starts parameter servers."""
-        configured = "mpirun" if self.servers else self.config.replica.rank_starter
-        return choose_starter(configured, self.ranks, len(self.hosts), self.config.training.framework)
-
-    @property
-    def interface(self) -> str | None:
-        """Name of the network interface between the nodes of several."""
-        return self.config.replica.interface if self.hosts else None
-
-    def network(self) -> dict[str, str]:
-        """Variables with the address where the ranks of a training meet, and their interface.
-
-        Horovod has a meeting point of its own.
-        """
-        framework = self.config.training.framework
-        meeting = meeting_point(self.hosts) if self.ranks > 1 and framework != "tensorflow" else {}
-        return meeting if self.interface is None else {**meeting, **dict.fromkeys(INTERFACE_VARIABLES, self.interface)}
-
-    def command(self, channel: str, environment: Mapping[str, str]) -> list[str]:
-        """The command line that starts all ranks, each with this environment.
-
-        Raises ValueError if the starter cannot do that, and TrialFailedError ("unfit") if this
-        machine cannot train in groups.
-        """
-        check_groups(self.config, self.ranks)
-        # A rank that waits for storage reports nothing: it gives up before it is taken for hung.
-        patience_s = min(self.config.storage.patience, 0.9 * self.config.replica.trial_silence)
-        settings = RankSettings(
-            channel=channel, ranks=self.ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry,
-            patience_s=patience_s, groups=self.config.training.groups, servers=self.servers,
-        )  # fmt: skip
-        program = TRAINERS.load(self.config.training.trainer)(settings, self.config)
-        if program.is_whole_group:
-            return list(program.command)
-        starter = self.starter
-        if starter == "processes" and self.config.training.framework == "tensorflow":
-            raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
-        request = RankRequest(
-            program.command, self.ranks, self.hosts, environment, interface=self.interface, servers=self.servers
-        )
-        return STARTERS.load(starter)(request)
-
-
-INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-"""Variables that choose the network of Gloo and NCCL."""
-
-
 class TrainerProcess(Trainer):
     """The agent's handle on the ranks of one training, which are a process group of their own.
 
@@ -229,8 +159,7 @@ class TrainerProcess(Trainer):
         socket = RankSocket(request)
         await socket.listen()
         try:
-            environment = {**setup.environment, **setup.network()}
-            command = setup.command(socket.name, environment)
+            command, environment = setup.command(socket.name)
             process = await spawn_silent(command, log, environment)
         except TrialFailedError:
             socket.close()
@@ -239,7 +168,7 @@ class TrainerProcess(Trainer):
             socket.close()
             raise TrialFailedError("start", f"{command[0] if command else 'ranks'}: {error}") from error
         prefer_oom_kill(process.pid)
-        return cls(process, socket, log, several=setup.ranks + setup.servers > 1)
+        return cls(process, socket, log, several=setup.ranks > 1 or setup.servers > 0)
 
     @property
     def pid(self) -> int:
@@ -313,7 +242,7 @@ class TrainerProcess(Trainer):
             for failure in reversed(failures_in(log)):
                 if failure.kind != "rank_lost":
                     return TrialFailedError(failure.kind, f"rank {failure.rank}: {failure.reason}")
-            if (killed := lost_rank(log)) is not None:
+            if (killed := ended_by(log) or lost_rank(log)) is not None:
                 return TrialFailedError("rank_lost", killed)
         return TrialFailedError(kind, reason)
 

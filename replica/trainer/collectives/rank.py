@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiperf.errors import TrialFailedError
-from aiperf.ranks import ADDRESS, PORT, rank_numbers
+from aiperf.ranks import ADDRESS, PORT, first_local_rank, rank_numbers
 
 LOOPBACK = "127.0.0.1"
 
@@ -30,9 +31,9 @@ class Place:
 
 
 def local_rank_of(environment: Mapping[str, str] = os.environ) -> int:
-    """The number on its node that a starter has given this process; 0 if none has."""
+    """The number of this process on its node, by its starter; the first of its group without."""
     found = rank_numbers(environment)
-    return found.local_rank if found is not None else 0
+    return found.local_rank if found is not None else first_local_rank(environment)
 
 
 def place_of(ranks: int, environment: Mapping[str, str] = os.environ) -> Place:
@@ -50,12 +51,17 @@ def place_of(ranks: int, environment: Mapping[str, str] = os.environ) -> Place:
 
 
 def meeting_point(hosts: tuple[str, ...]) -> dict[str, str]:
-    """Variables that name a free port of this node, which is the first of `hosts` if there are any.
+    """Variables that name a free port of this node: the first of `hosts`, if there are any."""
+    return {ADDRESS: hosts[0] if hosts else LOOPBACK, PORT: str(free_ports(1)[0])}
 
-    The port is free when the probe closes it. Another process could take it before rank 0 does,
-    which is rare, and costs one trial.
+
+def free_ports(count: int) -> list[int]:
+    """Different ports of this node that nobody listens on.
+
+    Another process could take one before ours does, which is rare, and costs one trial.
     """
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    return {ADDRESS: hosts[0] if hosts else LOOPBACK, PORT: str(port)}
+    with contextlib.ExitStack() as probes:
+        found = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in found:
+            probe.bind(("", 0))
+        return [int(probe.getsockname()[1]) for probe in found]

@@ -23,6 +23,6 @@ def training_of(steps: CompiledSteps, inputs: TrainingInputs, trained: Trained, 
         raise TrialFailedError("input", "ranks and request disagree about groups and parameter servers")
     if not isinstance(group, GroupCollective):
         return Training(steps, inputs, clock)
-    inputs = replace(inputs, group=group.group, groups=group.layout.groups)
+    inputs = replace(inputs, group=group.group, groups=group.groups)
     kind = LeadingTraining if group.group == 0 else FollowingTraining
     return kind(steps, inputs, group, trained, clock)

@@ -50,10 +50,11 @@ class Exchange:
         """Images of all groups' updates in this training, as of the last answer."""
         self.stopped = False
         """True if the training has reached its target: there is no further update."""
-        self.begin_epoch()
+        self.begin_epoch(0)
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, epoch: int) -> None:
         """Begin to count updates, images, times and bytes of an epoch."""
+        self._epoch = epoch
         self._staleness: list[int] = []
         self._own_images = 0
         self._seconds = {"computing": 0.0, "group": 0.0, "waiting": 0.0}
@@ -83,7 +84,7 @@ class Exchange:
 
         Only the root needs the gradients. `images` are those of the whole group.
         """
-        own = self._servers.push(gradients, self.rate(), images) if self._servers is not None else None
+        own = self._servers.push(gradients, self.rate(), images, self._epoch) if self._servers is not None else None
         self.lap("waiting")
         answer = self._shared(own)
         # A histogram: entry n counts the updates whose gradient was n versions old.
@@ -106,8 +107,7 @@ class Exchange:
     def _broadcast(self, own: Answer | None) -> Answer:
         data = b""
         if own is not None:
-            # Bytes over the host, not tensors of the framework: MPI has put the answer into the
-            # host's memory.
+            # Bytes over the host, not tensors of the framework: the answer is in its memory.
             header = np.array([own.staleness, own.version, own.images, own.stopped], np.int64)
             data = b"".join([header.tobytes(), *(value.tobytes() for value in own.values)])
         received = self._group.broadcast(data)
@@ -119,11 +119,11 @@ class Exchange:
             start += 4 * size
         return Answer(values, staleness, version, images, bool(stopped))
 
-    def facts(self, epoch: int) -> ExchangeFacts:
-        """The facts of the exchange since `begin_epoch`; on the root alone."""
+    def facts(self) -> ExchangeFacts:
+        """The facts of the exchange in the epoch that has begun last; on the root alone."""
         assert self._servers is not None
         return ExchangeFacts(
-            epoch=epoch,
+            epoch=self._epoch,
             group=self._terms.group,
             updates=sum(self._staleness),
             images=self._own_images,

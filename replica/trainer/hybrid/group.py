@@ -13,58 +13,89 @@ from replica.trainer.collectives.contract import Collective
 from replica.trainer.collectives.rank import local_rank_of
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.exchange import Exchange
-from replica.trainer.hybrid.layout import Layout
-from replica.trainer.servers.client import end_ranks
-from replica.trainer.servers.mailbox import MpiPost, wait_for
-from replica.trainer.servers.protocol import Tag
-from replica.trainer.settings import RankSettings
+from replica.trainer.servers.client import end_processes
+from replica.trainer.servers.mailbox import Mailbox, wait_for
+from replica.trainer.servers.protocol import Lost, Tag
+from replica.trainer.servers.zeromq import ZmqMailbox
+from replica.trainer.settings import GroupPlaces, RankSettings
 
 _TEXTS = TypeAdapter(tuple[str, ...])
+_LEAD = 0
+"""The root of group 0, which leads the training."""
 
 
 class GroupCollective(Collective):
-    """The collective of a group: the framework's own inside of it, MPI between the roots.
+    """The collective of a group: the framework's own inside of it, messages between the roots.
 
     `rank` and `size` are those inside the group; `local_rank` counts the ranks of all groups on the
     node, since they share its accelerators.
     """
 
-    def __init__(self, post: MpiPost, layout: Layout, inner: Collective) -> None:
-        self.post = post
-        self.layout = layout
+    def __init__(self, group: int, places: GroupPlaces, inner: Collective, post: Mailbox | None) -> None:
+        """`post`: the messages of the group's root; None on its other ranks."""
+        self.group = group
+        self.places = places
+        self.groups = places.groups
         self.inner = inner
         """The ranks of this group alone."""
         self.rank = inner.rank
         self.size = inner.size
-        self.groups = layout.groups
         self.local_rank = local_rank_of()
-        self.group = layout.group_of(post.rank)
         self.exchange: Exchange | None = None
         """The exchange with the servers; None until the training begins."""
+        self._post = post
 
     @property
     def is_leader(self) -> bool:
-        """True on rank 0 of all groups."""
-        return self.post.rank == 0
+        """True on rank 0 of group 0."""
+        return self.group == _LEAD and self.rank == 0
+
+    @property
+    def post(self) -> Mailbox:
+        """The messages of this group's root, which alone may ask for them."""
+        assert self._post is not None
+        return self._post
+
+    def meet(self) -> None:
+        """Wait on the leader until it can send to every other root.
+
+        Raises TrialFailedError ("rank_lost") if a group ends before.
+        """
+        if self.is_leader:
+            for root in range(1, self.groups):
+                self._from(root, Tag.HERE)
+        elif self.rank == 0:
+            self.post.send_text(b"", _LEAD, Tag.HERE)
 
     def broadcast(self, data: bytes) -> bytes:
-        """Give every rank of every group the bytes that rank 0 of all passed."""
+        """Give every rank of every group the bytes that the leader passed."""
         if self.is_leader:
-            for root in self.layout.roots[1:]:
+            for root in range(1, self.groups):
                 self.post.send_text(data, root, Tag.BEGIN)
         elif self.rank == 0:
-            data = self.post.take_text(wait_for(self.post, 0, Tag.BEGIN))
+            data = self.post.take_text(wait_for(self.post, _LEAD, Tag.BEGIN))
         return self.inner.broadcast(data)
 
     def gather(self, text: str) -> tuple[str, ...]:
-        """Collect the texts of all groups, by group, on rank 0; on others those of the group."""
+        """Collect the texts of all groups, by group, on the leader; on others those of the group.
+
+        Raises TrialFailedError ("rank_lost") if a group has ended: all are needed to begin.
+        """
         texts = self.inner.gather(text)
         if self.rank == 0 and not self.is_leader:
-            self.post.send_text(_TEXTS.dump_json(texts), 0, Tag.GATHERED)
+            self.post.send_text(_TEXTS.dump_json(texts), _LEAD, Tag.GATHERED)
         elif self.is_leader:
-            for root in self.layout.roots[1:]:
-                texts += _TEXTS.validate_json(self.post.take_text(wait_for(self.post, root, Tag.GATHERED)))
+            for root in range(1, self.groups):
+                texts += _TEXTS.validate_json(self._from(root, Tag.GATHERED))
         return texts
+
+    def _from(self, root: int, tag: Tag) -> bytes:
+        """Wait for a root's message, or for the end of any group."""
+        while (found := self.post.look(root, tag)) is None:
+            if (end := self.post.look(self.places.starter, Tag.LOST)) is not None:
+                raise TrialFailedError("rank_lost", Lost.model_validate_json(self.post.take_text(end)).reason)
+            self.post.wait()
+        return self.post.take_text(found)
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank of the group the values of its root."""
@@ -79,30 +110,31 @@ class GroupCollective(Collective):
         return self.inner.sum_tensors(tensors, name)
 
     def close(self) -> None:
-        """Leave the group and, with all other ranks, the job, when rank 0 is at its end.
-
-        `MPI_Finalize` waits for all ranks by polling without a pause. A group that is early would
-        take cores from groups that still train: it waits for the message, with pauses.
-        """
-        self.inner.close()
+        """Leave the group and, with all others, the training, when group 0 is at its end."""
         if self.is_leader:
-            end_ranks(self.post, range(1, self.layout.ranks))
-        else:
-            self.post.take_text(wait_for(self.post, 0, Tag.END))
-        self.post.close()
+            end_processes(self.post, [*range(1, self.groups), *self.places.server_numbers])
+        elif self.rank == 0:
+            self.post.take_text(wait_for(self.post, _LEAD, Tag.END))
+        self.inner.close()
+        if self.rank == 0:
+            self.post.close()
 
 
 def open_ranks(framework: Framework, settings: RankSettings, clock: Clock) -> Collective:
-    """Join all ranks, or those of this rank's group if there are parameter servers.
+    """Join the ranks that were started together, and the other groups of a hybrid training.
 
-    Raises TrialFailedError ("ranks") if the job has more or fewer ranks than it should.
+    Raises TrialFailedError ("ranks") if there are more or fewer than there should be, and
+    ("rank_lost") if another group has ended.
     """
-    if not settings.servers:
-        return framework.open_collective(settings.ranks)
-    layout, post = Layout.of(settings), MpiPost(clock)
-    if post.size != layout.ranks:
-        raise TrialFailedError("ranks", f"{layout.ranks} ranks were asked for, the starter has started {post.size}")
-    # `Split` is collective: servers call it, too (`servers.server.serve`), with a number of their
-    # own.
-    part = post.part(layout.group_of(post.rank))
-    return GroupCollective(post, layout, framework.open_collective(layout.size, part))
+    inner, places = framework.open_collective(settings.ranks), settings.places
+    if places is None:
+        return inner
+    post = _mailbox(settings.group, places, clock) if inner.rank == 0 else None
+    group = GroupCollective(settings.group, places, inner, post)
+    group.meet()
+    return group
+
+
+def _mailbox(group: int, places: GroupPlaces, clock: Clock) -> Mailbox:
+    """The messages of a group's root: to the servers, and to the root of group 0 or from all."""
+    return ZmqMailbox(group, places, [number for number in places.addresses if number != group], clock)

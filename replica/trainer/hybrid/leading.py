@@ -17,7 +17,6 @@ from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.hybrid.state import HybridState
 from replica.trainer.hybrid.training import GroupTraining, Trained
 from replica.trainer.model.best_weights import BestWeights
-from replica.trainer.servers.mailbox import PAUSE_S
 from replica.trainer.servers.protocol import Sharding
 from replica.trainer.training import TrainingInputs
 
@@ -34,7 +33,8 @@ class LeadingTraining(GroupTraining):
         self, steps: CompiledSteps, inputs: TrainingInputs, group: GroupCollective, trained: Trained, clock: Clock
     ) -> None:
         super().__init__(steps, inputs, group, trained, clock)
-        self._board = Board(group.post, group.layout.groups)
+        self._board = Board(group.post, self._servers, group.groups) if self._servers is not None else None
+        """The reports of all groups; None on ranks other than the root."""
 
     def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:
         """Train the epochs of the round, or the steps asked for; True if patience ended it.
@@ -50,6 +50,8 @@ class LeadingTraining(GroupTraining):
         checkpoints = Checkpoints(begin, state or self._steps, self._group.inner, self._clock)
         try:
             qualities = checkpoints.resume(kept)
+            if self._board is not None:
+                self._board.first_epoch = len(qualities) + 1
             self._start(state.restored if state is not None else (), len(qualities))
             return self._train_epochs(qualities, checkpoints, report, kept)
         finally:
@@ -59,7 +61,7 @@ class LeadingTraining(GroupTraining):
         """The state that checkpoints hold; None on ranks other than the root."""
         if self._servers is None:
             return None
-        sharding = Sharding(self._trained.shapes, self._group.layout.servers)
+        sharding = Sharding(self._trained.shapes, self._group.places.servers)
         return HybridState(self._steps, self._servers, sharding, self._recipe)
 
     def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
@@ -70,8 +72,8 @@ class LeadingTraining(GroupTraining):
         # Before the epoch trains: the record has the rate that it began with.
         rate = self._exchange.rate()
         trained = self._train(epoch, report)
-        if (own := self._facts(epoch)) is not None:
-            self._board.add(own)
+        if self._board is not None:
+            self._board.add(self._exchange.facts())
         if epoch < self._request.epochs:
             self._epochs.open(epoch + 1)
         else:
@@ -98,7 +100,7 @@ class LeadingTraining(GroupTraining):
 
         Only the root does: other ranks of this group wait for it in their next collective call.
         """
-        if self._servers is None:
+        if self._servers is None or self._board is None:
             return
         while not self._board.all_ended:
             self._board.collect()
@@ -106,11 +108,12 @@ class LeadingTraining(GroupTraining):
                 self._exchange.images = self._servers.pull().images
                 report.progress(self._progress(epoch))
                 self._reported_s = self._clock.monotonic_s()
-            self._clock.pause(PAUSE_S)
+            self._group.post.wait()
+        self._board.close_lost()
 
     def _report(self, facts: EpochFacts, report: Reporter) -> None:
         """Report an epoch, and the work of groups and servers since the one before."""
-        if self._servers is None:
+        if self._servers is None or self._board is None:
             return
         self._board.collect()
         served = [

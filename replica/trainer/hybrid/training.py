@@ -59,8 +59,8 @@ class GroupTraining(Training):
             weight_decay=trained.weight_decay,
             staleness_aware=hybrid.staleness_aware,
         )
-        ranks = group.layout.server_ranks
-        self._servers = Servers(group.post, ranks, trained.shapes) if group.rank == 0 else None
+        numbers = group.places.server_numbers
+        self._servers = Servers(group.post, numbers, trained.shapes) if group.rank == 0 else None
         """The servers as the root sees them; None on other ranks."""
         terms = Terms(group.group, trained.shapes, inputs.rate, self._images.train_images, hybrid.warm_up)
         self._exchange = Exchange(group.inner, self._servers, terms, clock)
@@ -110,7 +110,7 @@ class GroupTraining(Training):
         # Group 0 may reach the target while this group trains: then no further batch is read.
         batches = itertools.takewhile(lambda _: not self._exchange.stopped, self._epochs.train(epoch))
         totals = np.zeros(2)
-        self._exchange.begin_epoch()
+        self._exchange.begin_epoch(epoch)
         for results, due in self._walk(self._step, batches, min(limit or steps, steps), epoch):
             totals += results[:, :2].astype(np.float64).sum(axis=0)
             if due:
@@ -132,9 +132,9 @@ class GroupTraining(Training):
         images = self._exchange.images - self._counted
         return ProgressFacts(epoch=epoch, images_trained=images, images_evaluated=0)
 
-    def _facts(self, epoch: int) -> ExchangeFacts | None:
-        """The facts of the group's exchange in the epoch; None on ranks other than its root."""
-        return self._exchange.facts(epoch) if self._servers is not None else None
+    def _facts(self) -> ExchangeFacts | None:
+        """The facts of the group's exchange in this epoch; None on ranks other than its root."""
+        return self._exchange.facts() if self._servers is not None else None
 
 
 class FollowingTraining(GroupTraining):
@@ -152,7 +152,7 @@ class FollowingTraining(GroupTraining):
             last = self._exchange.stopped or epoch == self._request.epochs
             if not last:
                 self._epochs.open(epoch + 1)
-            self._send(Exchanged(facts=self._facts(epoch) if trained.examples else None, last=last))
+            self._send(Exchanged(facts=self._facts() if trained.examples else None, last=last))
             if last:
                 break
         return False

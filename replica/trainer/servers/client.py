@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from replica.trainer.servers.mailbox import Mailbox, wait_for
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
+    Applied,
     Served,
     Setting,
     Sharding,
@@ -50,10 +51,10 @@ class Answer:
 class Servers:
     """The parameter servers as one root sees them."""
 
-    def __init__(self, post: Mailbox, ranks: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, post: Mailbox, numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
         self._post = post
-        self._ranks = tuple(ranks)
-        self._sharding = Sharding(tuple(shapes), len(self._ranks))
+        self._numbers = tuple(numbers)
+        self._sharding = Sharding(tuple(shapes), len(self._numbers))
         sizes = [size + HEADER_VALUES for size in self._sharding.sizes()]
         self._sent = [np.zeros(size, np.float32) for size in sizes]
         self._received = [np.zeros(size, np.float32) for size in sizes]
@@ -62,28 +63,28 @@ class Servers:
 
     def set_up(self, recipe: Recipe, values: Sequence[NDArray[Any]], states: Sequence[ServerState] = ()) -> None:
         """Give every server its parameters, or its state in an earlier training; on root 0."""
-        for server, rank in enumerate(self._ranks):
+        for server, number in enumerate(self._numbers):
             state = states[server] if states else self._fresh(server, values)
             setting = Setting(recipe=recipe, names=tuple(state.vectors), version=state.version)
-            self._post.send_text(setting.model_dump_json().encode(), rank, Tag.SET)
+            self._post.send_text(setting.model_dump_json().encode(), number, Tag.SET)
             for vector in state.vectors.values():
-                self._post.send(np.ascontiguousarray(vector, np.float32), rank, Tag.VECTOR)
+                self._post.send(np.ascontiguousarray(vector, np.float32), number, Tag.VECTOR)
 
     def _fresh(self, server: int, values: Sequence[NDArray[Any]]) -> ServerState:
         vector = np.empty(self._sharding.sizes()[server], np.float32)
         self._sharding.fill(server, values, vector)
         return ServerState({VALUES: vector}, 0)
 
-    def push(self, gradients: Sequence[NDArray[Any]], rate: float, images: int) -> Answer:
+    def push(self, gradients: Sequence[NDArray[Any]], rate: float, images: int, epoch: int = 0) -> Answer:
         """Send the gradients at the values of the last answer; wait for the new values."""
-        for server, (rank, message) in enumerate(zip(self._ranks, self._sent, strict=True)):
+        for server, (number, message) in enumerate(zip(self._numbers, self._sent, strict=True)):
             self._sharding.fill(server, gradients, body_of(message))
             header = header_of(message)
             # Each server counts its own updates: the version that a gradient was computed on is
             # that of this server's last answer.
             header["version"] = header_of(self._received[server])["version"]
-            header["images"], header["rate"] = images, rate
-            self._post.send(message, rank, Tag.GRADIENT)
+            header["images"], header["rate"], header["epoch"] = images, rate, epoch
+            self._post.send(message, number, Tag.GRADIENT)
             self.bytes += message.nbytes
         return self._answers(Tag.GRADIENT)
 
@@ -93,13 +94,13 @@ class Servers:
         Gradients are pushed for the present values alone.
         """
         tag = Tag.AVERAGE if averaged else Tag.VALUES
-        for rank in self._ranks:
-            self._post.send_text(b"", rank, tag)
+        for number in self._numbers:
+            self._post.send_text(b"", number, tag)
         return self._answers(tag)
 
     def _answers(self, tag: Tag) -> Answer:
-        for rank, into in zip(self._ranks, self._received, strict=True):
-            self._post.take(wait_for(self._post, rank, tag), into)
+        for number, into in zip(self._numbers, self._received, strict=True):
+            self._post.take(wait_for(self._post, number, tag), into)
             self.bytes += into.nbytes
         headers = [header_of(message) for message in self._received]
         return Answer(
@@ -113,29 +114,43 @@ class Servers:
     def states(self) -> list[ServerState]:
         """Fetch the state of every server, for a checkpoint; on root 0."""
         found = []
-        for rank in self._ranks:
-            self._post.send_text(b"", rank, Tag.STATE)
-            state = State.model_validate_json(self._post.take_text(wait_for(self._post, rank, Tag.STATE)))
-            vectors = {name: self._post.take_vector(wait_for(self._post, rank, Tag.VECTOR)) for name in state.names}
+        for number in self._numbers:
+            self._post.send_text(b"", number, Tag.STATE)
+            state = State.model_validate_json(self._post.take_text(wait_for(self._post, number, Tag.STATE)))
+            vectors = {name: self._post.take_vector(wait_for(self._post, number, Tag.VECTOR)) for name in state.names}
             found.append(ServerState(vectors, state.version))
         return found
 
     def report(self) -> list[Served]:
         """Fetch the work of each server since the last report; on root 0."""
-        for rank in self._ranks:
-            self._post.send_text(b"", rank, Tag.REPORT)
+        for number in self._numbers:
+            self._post.send_text(b"", number, Tag.REPORT)
         return [
-            Served.model_validate_json(self._post.take_text(wait_for(self._post, rank, Tag.REPORT)))
-            for rank in self._ranks
+            Served.model_validate_json(self._post.take_text(wait_for(self._post, number, Tag.REPORT)))
+            for number in self._numbers
         ]
 
     def stop(self) -> None:
         """End the training of every group after its next update; on root 0."""
-        for rank in self._ranks:
-            self._post.send_text(b"", rank, Tag.STOP)
+        for number in self._numbers:
+            self._post.send_text(b"", number, Tag.STOP)
+
+    def leave(self, group: int) -> None:
+        """Let no server apply anything more of a lost group; on root 0.
+
+        Ranks whose starter was killed may still be there.
+        """
+        for number in self._numbers:
+            self._post.send_text(str(group).encode(), number, Tag.LEAVE)
+
+    def applied(self, group: int) -> Applied:
+        """Fetch what the first server has applied of a group's last epoch; on root 0."""
+        first = self._numbers[0]
+        self._post.send_text(str(group).encode(), first, Tag.APPLIED)
+        return Applied.model_validate_json(self._post.take_text(wait_for(self._post, first, Tag.APPLIED)))
 
 
-def end_ranks(post: Mailbox, ranks: Sequence[int]) -> None:
-    """Let servers and other ranks end; on root 0, after all groups."""
-    for rank in ranks:
-        post.send_text(b"", rank, Tag.END)
+def end_processes(post: Mailbox, numbers: Iterable[int]) -> None:
+    """Let servers and other roots end; on root 0, after all groups."""
+    for number in numbers:
+        post.send_text(b"", number, Tag.END)

@@ -19,12 +19,13 @@ from replica.trainer.servers.optimisers.contract import Vector
 from replica.trainer.servers.shard import Recipe
 
 HEADER = np.dtype(
-    [("version", "<i8"), ("images", "<i8"), ("rate", "<f4"), ("staleness", "<i4"), ("stopped", "<i4"), ("", "<i4")]
+    [("version", "<i8"), ("images", "<i8"), ("rate", "<f4"), ("staleness", "<i4"), ("stopped", "<i4"), ("epoch", "<i4")]
 )
 """Header of a message with values.
 
 `version` is that of the values that a gradient was computed on, or of those that are sent; `images`
-are those of a gradient, or of all updates; `stopped` is 1 if the training has reached its target.
+are those of a gradient, or of all updates; `stopped` is 1 if the training has reached its target;
+`epoch` is that of a gradient's group.
 """
 
 HEADER_VALUES = HEADER.itemsize // 4
@@ -56,6 +57,14 @@ class Tag(IntEnum):
     """A root to root 0: the texts of its group."""
     EXCHANGED = 12
     """A root to root 0: the `ExchangeFacts` of an epoch."""
+    HERE = 13
+    """A root to root 0: it can be reached from now on."""
+    LOST = 14
+    """The starter to root 0: a group has ended before its training (`Lost`)."""
+    LEAVE = 15
+    """Root 0 to a server: a group is lost; nothing that still comes of it is applied."""
+    APPLIED = 16
+    """Root 0 asks a server for the `Applied` of a group."""
 
 
 class Setting(BaseModel):
@@ -85,6 +94,27 @@ class State(BaseModel):
 
     names: tuple[str, ...]
     version: int
+
+
+class Applied(BaseModel):
+    """The updates of one group that a server has applied in the group's last epoch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epoch: int = 0
+    updates: int = 0
+    images: int = 0
+    staleness: tuple[int, ...] = ()
+    """Entry s: the updates with staleness s."""
+
+
+class Lost(BaseModel):
+    """The end of a group whose training was not over."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group: int
+    reason: str
 
 
 def header_of(message: Vector) -> Any:

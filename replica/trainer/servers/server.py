@@ -7,13 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from aiperf.clock import Clock
-from replica.trainer.servers.mailbox import PAUSE_S, Arrived, Mailbox, MpiPost, wait_for
+from replica.trainer.servers.mailbox import Arrived, Mailbox, wait_for
 from replica.trainer.servers.optimisers.contract import Vector
-from replica.trainer.servers.protocol import HEADER_VALUES, Served, Setting, State, Tag, body_of, header_of
+from replica.trainer.servers.protocol import HEADER_VALUES, Applied, Served, Setting, State, Tag, body_of, header_of
 from replica.trainer.servers.shard import VALUES, Shard
+from replica.trainer.servers.zeromq import ZmqMailbox
+from replica.trainer.settings import GroupPlaces
 
 LEAD = 0
-"""The rank that sets the servers up and ends them."""
+"""The process that sets the servers up and ends them: the root of group 0."""
 
 
 class Server:
@@ -26,6 +28,10 @@ class Server:
         self._stopped = False
         self._busy_s = 0.0
         self._updates = 0
+        self._applied: dict[int, Applied] = {}
+        """Updates of each group in its last epoch."""
+        self._left: set[int] = set()
+        """Groups that are lost."""
         self._since_s = self._clock.monotonic_s()
         self._handlers: dict[int, Callable[[Arrived], None]] = {
             Tag.GRADIENT: self._gradient,
@@ -34,12 +40,15 @@ class Server:
             Tag.STATE: self._state,
             Tag.REPORT: self._report,
             Tag.STOP: self._stop,
+            Tag.APPLIED: self._tell_applied,
+            Tag.LEAVE: self._leave,
         }
 
     def run(self) -> None:
         """Wait for the setting, then serve until the end.
 
-        Other ranks may ask before rank 0 has set this server up: they are answered afterwards.
+        Other roots may ask before that of group 0 has set this server up: they are answered
+        afterwards.
         """
         first = wait_for(self._post, LEAD, Tag.SET, Tag.END)
         if first.tag == Tag.END:
@@ -50,7 +59,7 @@ class Server:
         while True:
             message = self._post.look()
             if message is None:
-                self._clock.pause(PAUSE_S)
+                self._post.wait()
                 continue
             if message.tag == Tag.END:
                 self._post.take_text(message)
@@ -69,12 +78,33 @@ class Server:
 
     def _gradient(self, message: Arrived) -> None:
         self._post.take(message, self._gradients)
+        if message.source in self._left:
+            return
         sent = header_of(self._gradients)
         staleness = self._shard.apply(
             body_of(self._gradients), float(sent["rate"]), int(sent["version"]), int(sent["images"])
         )
         self._updates += 1
+        self._count(message.source, int(sent["epoch"]), int(sent["images"]), staleness)
         self._answer(message, self._shard.values, staleness)
+
+    def _count(self, group: int, epoch: int, images: int, staleness: int) -> None:
+        before = self._applied.get(group, Applied())
+        if before.epoch != epoch:
+            before = Applied(epoch=epoch)
+        late = [*before.staleness, *[0] * (staleness + 1 - len(before.staleness))]
+        late[staleness] += 1
+        self._applied[group] = Applied(
+            epoch=epoch, updates=before.updates + 1, images=before.images + images, staleness=tuple(late)
+        )
+
+    def _leave(self, message: Arrived) -> None:
+        self._left.add(int(self._post.take_text(message)))
+
+    def _tell_applied(self, message: Arrived) -> None:
+        group = int(self._post.take_text(message))
+        found = self._applied.get(group, Applied())
+        self._post.send_text(found.model_dump_json().encode(), message.source, Tag.APPLIED)
 
     def _values(self, message: Arrived) -> None:
         self._post.take_text(message)
@@ -114,10 +144,9 @@ class Server:
         self._stopped = True
 
 
-def serve(groups: int, clock: Clock) -> None:
-    """Be a parameter server of this MPI job, until rank 0 ends it."""
-    post = MpiPost(clock)
-    # Every rank of the job takes part in its division into groups.
-    post.part(groups)
+def serve(places: GroupPlaces, server: int, clock: Clock) -> None:
+    """Be a parameter server of a training, until the root of group 0 ends it."""
+    number = places.number_of_server(server)
+    post = ZmqMailbox(number, places, (), clock)
     Server(post).run()
     post.close()

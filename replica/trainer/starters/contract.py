@@ -22,9 +22,6 @@ class RankRequest:
     The ranks of one node use the loopback.
     """
 
-    servers: int = 0
-    """Number of further ranks, without accelerators: the last numbers, on the last node."""
-
     @property
     def ranks_per_host(self) -> int:
         """Number of ranks of a node. Raises ValueError if the nodes cannot share them evenly."""
@@ -32,12 +29,6 @@ class RankRequest:
         if self.ranks % nodes:
             raise ValueError(f"{self.ranks} ranks cannot be shared evenly by {nodes} nodes")
         return self.ranks // nodes
-
-
-def refuse_servers(starter: str, request: RankRequest) -> None:
-    """Raise ValueError if the request has parameter servers, which `starter` cannot start."""
-    if request.servers:
-        raise ValueError(f"the starter '{starter}' starts no parameter servers: choose mpirun")
 
 
 RankStarter = Callable[[RankRequest], list[str]]

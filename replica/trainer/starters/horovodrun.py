@@ -8,12 +8,11 @@ Horovod without Gloo end with its own words, and `aiperf doctor` says it before 
 from __future__ import annotations
 
 from aiperf.processes import python_module
-from replica.trainer.starters.contract import RankRequest, refuse_servers
+from replica.trainer.starters.contract import RankRequest
 
 
 def start_with_horovodrun(request: RankRequest) -> list[str]:
     """Start with Horovod's own launcher, of the environment of the running Python."""
-    refuse_servers("horovodrun", request)
     hosts = request.hosts or ("localhost",)
     interface = request.interface or (None if request.hosts else "lo")
     slots = ",".join(f"{host}:{request.ranks_per_host}" for host in hosts)

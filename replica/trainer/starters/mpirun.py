@@ -27,11 +27,6 @@ def lost_rank(log: str) -> str | None:
     return f"{found[1]} ended with {' '.join(found[2].split())}" if found is not None else None
 
 
-def _slots(request: RankRequest, hosts: int) -> list[int]:
-    """The number of ranks of each node. Ranks are numbered node by node: servers come last."""
-    return [*[request.ranks_per_host] * (hosts - 1), request.ranks_per_host + request.servers]
-
-
 def _unless_set(parameter: str, value: str) -> tuple[str, ...]:
     """The words that set a parameter of Open MPI; none if the environment has chosen its value."""
     return () if f"OMPI_MCA_{parameter}" in os.environ else ("--mca", parameter, value)
@@ -52,8 +47,8 @@ def start_with_mpirun(request: RankRequest) -> list[str]:
     return [
         "mpirun",
         *(("--allow-run-as-root",) if os.geteuid() == 0 else ()),
-        "--np", str(request.ranks + request.servers),
-        "--host", ",".join(f"{host}:{count}" for host, count in zip(hosts, _slots(request, len(hosts)), strict=True)),
+        "--np", str(request.ranks),
+        "--host", ",".join(f"{host}:{request.ranks_per_host}" for host in hosts),
         "--map-by", "slot",
         "--bind-to", "none",
         *_unless_set("pml", "ob1"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from replica.trainer.starters.contract import RankRequest, refuse_servers
+from replica.trainer.starters.contract import RankRequest
 
 
 def start_alone(request: RankRequest) -> list[str]:
     """Start the command itself. Raises ValueError for more than one rank."""
-    refuse_servers("none", request)
     if request.ranks != 1:
         raise ValueError(f"the starter 'none' starts 1 rank, not {request.ranks}")
     return list(request.command)

@@ -13,12 +13,11 @@ import sys
 from aiperf.processes import python_module
 from aiperf.ranks import LOCAL_RANK, RANK, SIZE
 from aiperf.signals import die_with_parent
-from replica.trainer.starters.contract import RankRequest, refuse_servers
+from replica.trainer.starters.contract import RankRequest
 
 
 def start_processes(request: RankRequest) -> list[str]:
     """Start the ranks from one parent. Raises ValueError for ranks on other nodes."""
-    refuse_servers("processes", request)
     if len(request.hosts) > 1:
         raise ValueError(f"the starter 'processes' starts ranks of one node, not of {len(request.hosts)}")
     return [*python_module("replica.trainer.starters.processes", str(request.ranks)), *request.command]

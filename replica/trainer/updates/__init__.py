@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from aiperf.registry import Registry
+from aiperf.wire.messages import TrainRequest
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.updates.contract import Update
 
 UPDATES: Registry[type[Update]] = Registry(
@@ -22,4 +26,9 @@ def choose_update(ranks: int, hybrid: bool = False) -> str:
     return "local" if ranks == 1 else "synchronous"
 
 
-__all__ = ["UPDATES", "Update", "choose_update"]
+def update_for(optimiser: Any, collective: Collective, request: TrainRequest) -> Update:
+    """Make the update of a training."""
+    return UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
+
+
+__all__ = ["UPDATES", "Update", "choose_update", "update_for"]

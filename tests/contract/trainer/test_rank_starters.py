@@ -65,18 +65,6 @@ def test_horovodrun_is_that_of_this_environment_and_imports_no_framework() -> No
     assert "tensorflow" not in done.stderr
 
 
-@pytest.mark.parametrize("name", list(STARTERS))
-def test_parameter_servers_are_further_ranks_of_the_last_node_or_refused(name: str) -> None:
-    request = RankRequest(("x",), ranks=4 if name != "none" else 1, hosts=("a", "b"), servers=2)
-    if name != "mpirun":
-        with pytest.raises(ValueError, match=f"'{name}' starts no parameter servers: choose mpirun"):
-            start(name, request)
-        return
-    words = start(name, request)
-    assert words[words.index("--np") + 1] == "6"
-    assert "a:2,b:4" in words
-
-
 def test_a_rank_that_was_killed_is_found_in_what_mpirun_says() -> None:
     said = """mpirun noticed that process rank 2 with PID 0 on node some-host.org exited on signal 9 (Killed)."""
     assert lost_rank(f"a\n{said}\n---") == "rank 2 ended with signal 9 (Killed)"

@@ -29,7 +29,8 @@ from aiperf.wire.messages import (
     TrainerProgress,
     TrainRequest,
 )
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.__main__ import kind_of
 from replica.trainer.frameworks import FRAMEWORKS
 from tests.support.needs import need

@@ -19,7 +19,8 @@ from aiperf.facts import EpochFacts
 from aiperf.network.json_files import to_json
 from aiperf.run_directory.step_evidence import hash_rows, hash_weights, read_rows
 from aiperf.wire.messages import Begin, TrainerEpoch, TrainerPhase, TrainRequest
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.model.weights import epoch_of, load
 from tests.contract.trainer.test_ranks import config_with, train
 from tests.contract.trainer.test_ranks import request_for as ranks_request

@@ -35,7 +35,8 @@ from aiperf.wire.messages import (
     TrainerProgress,
     TrainRequest,
 )
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.programs import TRAINERS
 from search_space.morph_json import morph_data
 from search_space.morphisms import Deepen
@@ -255,7 +256,8 @@ from pathlib import Path
 from aiperf.config.settings import RunConfig
 from aiperf.wire.lines import decode_train_request
 from aiperf.wire.messages import Begin, TrainerEpoch
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 
 async def main():
     setup = RankSetup(RunConfig.model_validate_json(sys.argv[1], strict=False), ranks=int(sys.argv[4]))

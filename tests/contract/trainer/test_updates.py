@@ -17,10 +17,9 @@ from aiperf.clock import SystemClock
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.hybrid.exchange import Exchange, Terms
 from replica.trainer.hybrid.group import GroupCollective
-from replica.trainer.hybrid.layout import Layout
 from replica.trainer.servers.shard import Recipe
 from replica.trainer.updates import UPDATES, choose_update
-from tests.support.trainings.mailboxes import Office, serving
+from tests.support.trainings.mailboxes import places_for, serving
 
 
 class WithAnother(AloneCollective):
@@ -55,9 +54,7 @@ def updated_by_a_server(
     optimiser: Any, variable: Any, inner: AloneCollective
 ) -> tuple[float, list[float], list[float]]:
     """The same, with a parameter server in a thread."""
-    layout = Layout(groups=1, size=inner.size, servers=1)
-    post: Any = Office().post(0)
-    group = GroupCollective(post, layout, inner)
+    group = GroupCollective(0, places_for(1, 1), inner, None)
     update = UPDATES.load("hybrid")(optimiser, group)
     assert not update.traceable
     given = ([tf.constant(2.0)], [variable], tf.constant([6.0, 3.0]))

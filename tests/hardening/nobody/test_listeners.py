@@ -14,12 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.config.settings import load_config
+from aiperf.config.settings import RunConfig, load_config
+from aiperf.facts import HybridTraining
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Dense, Flatten, Input
 from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.hybrid import hybrid_of
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 from tests.hardening.nobody.conftest import LiveRun
 from tests.support.needs import need
 from tests.support.outsiders.listeners import documented, listeners
@@ -27,6 +30,7 @@ from tests.support.outsiders.strangers import as_nobody, need_root
 from tests.support.outsiders.strangers import ask as ask_page
 from tests.support.processes import ask, family, words_of
 from tests.support.runs import count_epochs, wait_for
+from tests.support.trainings.installed import need_frameworks
 
 SMALL = Architecture((Node("in", Input(32, 32, 3)), Node("flat", Flatten(), ("in",)), Node("fc", Dense(10), ("flat",))))
 
@@ -60,11 +64,22 @@ def test_a_training_of_two_ranks(starter: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TMPDIR", str(temporary))
     watch = Watch(temporary, documented(starter))
     with watch.watching():
-        assert asyncio.run(train(starter, tmp_path, watch)) == 1
+        config = load_config(overrides={"run.dataset": "digits", "replica.rank_starter": starter})
+        assert asyncio.run(train(config, tmp_path, watch)) == 1
     temporary.rmdir()
     assert watch.listeners == documented(starter)
     assert watch.folders
     assert {mode & 0o077 for mode in watch.folders.values()} == {0}, "only the owner looks into them"
+
+
+def test_a_training_in_groups(tmp_path: Path) -> None:
+    need_frameworks("torch")
+    watch = Watch(tmp_path, documented("groups"))
+    chosen = {"run.dataset": "digits", "training.framework": "torch", "training.groups": 2}
+    config = load_config(overrides=chosen)
+    with watch.watching():
+        assert asyncio.run(train(config, tmp_path, watch, hybrid=hybrid_of(config, "sgd", 0.9))) == 1
+    assert watch.listeners == documented("groups")
 
 
 class Watch:
@@ -115,16 +130,15 @@ class Watch:
                 return
 
 
-async def train(starter: str, folder: Path, watch: Watch) -> int:
+async def train(config: RunConfig, folder: Path, watch: Watch, hybrid: HybridTraining | None = None) -> int:
     """Train for an epoch; the number of epochs that were reported."""
     architecture = folder / "architecture.json"
     architecture.write_text(to_json(SMALL))
     request = TrainRequest(
         architecture_path=str(architecture), dataset="digits", batch_size=32, epochs=1, max_epochs=1, patience=9,
         seed=3, learning_rate=0.02, momentum=0.9, label_smoothing=0.1, precision="float32", compile="auto",
-        progress_interval_s=0.02,
+        progress_interval_s=0.02, hybrid=hybrid,
     )  # fmt: skip
-    config = load_config(overrides={"run.dataset": "digits", "replica.rank_starter": starter})
     trainer = await TrainerProcess.start(RankSetup(config, 2), request, folder / "ranks.log")
     watch.training = trainer.pid
     try:

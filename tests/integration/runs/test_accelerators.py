@@ -16,7 +16,8 @@ from aiperf.machine.accelerators import find_accelerators
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import UNFIT, TrainerPhase, TrainRequest
 from analysis.results.verify import verify
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 from tests.support.driver import environment_with_driver
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.runs import raw_records

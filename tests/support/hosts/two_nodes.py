@@ -1,7 +1,7 @@
 """Two nodes in namespaces of this machine, and a training whose ranks are on both.
 
-`python -m tests.support.hosts.two_nodes FOLDER INTERFACE` trains on the first of them, and prints
-the images of each epoch, then the bytes that left by each interface.
+`python -m tests.support.hosts.two_nodes FOLDER INTERFACE GROUPS` trains on the first of them, and
+prints the images of each epoch, then the bytes that left by each interface.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import pytest
 
 from aiperf.config.settings import load_config
 from aiperf.wire.messages import Begin, TrainerEpoch
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.hybrid import hybrid_of
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
 from tests.contract.trainer.test_ranks import request_for
 from tests.support.needs import need
 
@@ -52,11 +54,13 @@ def bytes_sent() -> dict[str, int]:
     return {name.strip(): int(counts.split()[8]) for name, counts in lines}
 
 
-async def train(folder: Path, interface: str) -> list[int]:
+async def train(folder: Path, interface: str, groups: int) -> list[int]:
     """Images of each epoch of a training with a rank on either node."""
     chosen = {"replica.rank_starter": "mpirun", "training.framework": "torch", "replica.nodes": 2}
-    config = load_config(overrides={"run.dataset": "digits", "replica.interface": interface, **chosen})
-    trainer = await TrainerProcess.start(RankSetup(config, 2, 1, ADDRESSES), request_for(folder), folder / "log")
+    own = {"run.dataset": "digits", "replica.interface": interface, "training.groups": groups}
+    config = load_config(overrides={**own, **chosen})
+    request = request_for(folder, hybrid=hybrid_of(config, "sgd", 0.9))
+    trainer = await TrainerProcess.start(RankSetup(config, 2, 1, ADDRESSES), request, folder / "log")
     try:
         await trainer.until_ready(240)
         await trainer.begin(Begin(trial=1))
@@ -68,4 +72,4 @@ async def train(folder: Path, interface: str) -> list[int]:
 if __name__ == "__main__":
     own = Path(sys.argv[1])
     os.environ[AGENT] = str(own / "agent")
-    sys.stdout.write(json.dumps([asyncio.run(train(own, sys.argv[2])), bytes_sent()]) + "\n")
+    sys.stdout.write(json.dumps([asyncio.run(train(own, sys.argv[2], int(sys.argv[3]))), bytes_sent()]) + "\n")

@@ -10,7 +10,7 @@ import jax
 
 from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
-from aiperf.wire.messages import UNFIT, TrainRequest
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives import COLLECTIVES, Collective
 from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
@@ -25,10 +25,8 @@ class Jax:
 
     pipeline: Pipeline = "numpy"
 
-    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
+    def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or JAX's distributed runtime. Raises TrialFailedError ("ranks")."""
-        if communicator is not None:
-            raise TrialFailedError(UNFIT, "JAX cannot join a part of all ranks, as training.groups needs")
         return COLLECTIVES.load("alone" if ranks == 1 else "jax")(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:
@@ -59,9 +57,11 @@ class Jax:
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> CompiledSteps:
         """Compile the steps by XLA, whatever the request says."""
-        from replica.trainer.frameworks.jax.steps import JaxSteps  # noqa: PLC0415  (loads Keras)
+        from replica.trainer.frameworks.jax.group_steps import GroupSteps  # noqa: PLC0415  (loads Keras)
+        from replica.trainer.frameworks.jax.steps import JaxSteps  # noqa: PLC0415
 
-        return JaxSteps(model, optimiser, workload, collective, request)
+        kind = JaxSteps if request.hybrid is None else GroupSteps
+        return kind(model, optimiser, workload, collective, request)
 
     def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
         """Refuse: no steps of tasks are written for JAX. Raises TrialFailedError ("build")."""

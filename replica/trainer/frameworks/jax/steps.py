@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -31,7 +32,7 @@ from replica.trainer.frameworks.jax.raw_state import RawState, Step, Values
 from replica.trainer.model import objectives
 from replica.trainer.model.builder import normalise_by
 from replica.trainer.model.state import KerasState
-from replica.trainer.updates import UPDATES, choose_update
+from replica.trainer.updates import update_for
 from workloads.contract import Workload
 
 # Batch normalisation in one pass over the images, on the variables of Keras's layers.
@@ -104,6 +105,8 @@ class StatelessOptimiser:
         self.after: tuple[Values, Values] = [], []
         """Trained values and the optimiser's own, after `apply`."""
 
+        self.global_clipnorm = optimiser.global_clipnorm
+
     def begin(self, trained: Values, own: Values) -> None:
         """Set the values that the next `apply` starts from."""
         self._before = trained, own
@@ -132,7 +135,7 @@ class JaxSteps(KerasState):
         own = {id(variable) for variable in self._trained}
         self._others = [variable for variable in model.variables if id(variable) not in own]
         self._stateless = StatelessOptimiser(optimiser)
-        self._update = UPDATES.load(choose_update(collective.size))(self._stateless, collective)
+        self._update = update_for(self._stateless, collective, request)
         self._together = collective if isinstance(collective, JaxCollective) else None
         variables = (self._trained, self._others, optimiser.variables)
         self._raw = RawState(variables, optimiser.learning_rate, self._together)
@@ -181,22 +184,25 @@ class JaxSteps(KerasState):
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
         """Compile for training batches of these sizes and for the evaluation; nothing runs."""
-        values = [_described(each) for each in (self._trained, self._others, self._optimiser.variables)]
-        whole, mask = blank(self._batch_size), np.ones(self._batch_size, np.float32)
+        values = [described(each) for each in (self._trained, self._others, self._optimiser.variables)]
+        mask = np.ones(self._batch_size, np.float32)
         if self._together is not None:
             values[1] = [jax.ShapeDtypeStruct((1, *each.shape), each.dtype) for each in values[1]]
-            given = [*values, *whole, mask]
-            described = [
-                jax.tree.map(lambda part, alike=alike: self._of_ranks(part, alike), each)
-                for each, alike in zip(given, BY_RANK[0], strict=True)
-            ]
-            self._compiled["train", self._batch_size] = self._train.lower(*described).compile()
-        else:
+        self._prepare_training(values, blank, sizes, mask)
+        score = self._score.lower(*values[:2], *blank(self._batch_size), mask)
+        self._compiled["score", self._batch_size] = score.compile()
+
+    def _prepare_training(self, values: list[Values], blank: BlankBatch, sizes: Sequence[int], mask: Any) -> None:
+        """Compile the step for values like these; several ranks have one size."""
+        if self._together is None:
             for size in {size for size in sizes if size}:
                 self._compiled["train", size] = self._train.lower(*values, *blank(size)).compile()
-        self._compiled["score", self._batch_size] = self._score.lower(*values[:2], *whole, mask).compile()
+            return
+        given = zip([*values, *blank(self._batch_size), mask], BY_RANK[0], strict=True)
+        all_ranks = [jax.tree.map(partial(self._of_ranks, alike), each) for each, alike in given]
+        self._compiled["train", self._batch_size] = self._train.lower(*all_ranks).compile()
 
-    def _of_ranks(self, part: Any, alike: bool) -> Any:
+    def _of_ranks(self, alike: bool, part: Any) -> Any:
         assert self._together is not None
         return self._together.described(part.shape, part.dtype, alike)
 
@@ -262,10 +268,9 @@ class JaxSteps(KerasState):
 
     def _train_together(self, ranks: JaxCollective, images: Any, labels: Any) -> tuple[Any, Step]:
         # All ranks run one program, so all batches have one size, also the last and the empty ones.
-        count, filled = len(images), max(len(images), self._batch_size)
-        mask = (np.arange(filled) < count).astype(np.float32)
-        given = [ranks.parts(each) for each in (_filled(images, filled), _filled(labels, filled), mask)]
-        step = self._compiled.get(("train", filled), self._train)
+        count, size = len(images), max(len(images), self._batch_size)
+        given = [ranks.parts(each) for each in (filled(images, size), filled(labels, size), mask_of(count, size))]
+        step = self._compiled.get(("train", size), self._train)
         with others_may_die(JaxRuntimeError):
             results, *after = step(*self._raw.begin_step(), *given)
         return results.addressable_data(0), tuple(after)
@@ -280,7 +285,14 @@ class JaxSteps(KerasState):
 
     def train(self, images: Any, labels: Any) -> Any:
         """Do one update; give the sum of the losses, the images, and the norm of the gradient."""
-        images, labels = _array(images), _array(labels)
+        results = self._step(_array(images), _array(labels))
+        self._under_way.append(results)
+        if len(self._under_way) > STEPS_AHEAD:
+            # Left alone, JAX queues about 32 steps, each with the memory of its batch.
+            jax.block_until_ready(self._under_way.popleft())
+        return results
+
+    def _step(self, images: Any, labels: Any) -> Any:
         if self._together is None:
             step = self._compiled.get(("train", len(images)), self._train)
             results, *after = step(*self._raw.begin_step(), images, labels)
@@ -288,20 +300,13 @@ class JaxSteps(KerasState):
         else:
             results, values = self._train_together(self._together, images, labels)
             self._raw.end_step(values)
-        self._under_way.append(results)
-        if len(self._under_way) > STEPS_AHEAD:
-            # Left alone, JAX queues about 32 steps, each with the memory of its batch.
-            jax.block_until_ready(self._under_way.popleft())
         return results
 
     def evaluate(self, images: Any, labels: Any) -> Any:
         """Evaluate; give sums over all ranks: loss, metrics, images."""
-        count = len(images)
-        filled = max(count, self._batch_size)
-        mask = (np.arange(filled) < count).astype(np.float32)
-        trained, others = self._raw.local()
-        step = self._compiled.get(("score", filled), self._score)
-        own = step(trained, others, _filled(_array(images), filled), _filled(_array(labels), filled), mask)
+        count, size = len(images), max(len(images), self._batch_size)
+        given = filled(_array(images), size), filled(_array(labels), size), mask_of(count, size)
+        own = self._compiled.get(("score", size), self._score)(*self._raw.local(), *given)
         return self._collective.sum_tensors([own], "scores")[0]
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
@@ -311,7 +316,8 @@ class JaxSteps(KerasState):
         return rows
 
 
-def _described(variables: Sequence[Any]) -> list[Any]:
+def described(variables: Sequence[Any]) -> list[Any]:
+    """Describe the values of variables to the compiler."""
     return [jax.ShapeDtypeStruct(each.value.shape, each.value.dtype) for each in variables]
 
 
@@ -332,6 +338,12 @@ def _normalised(images: Any) -> Any:
     return rows.reshape(images.shape)
 
 
-def _filled(array: Any, rows: int) -> Any:
+def mask_of(count: int, size: int) -> NDArray[np.float32]:
+    """The mask of a batch that was filled up to a size: 1 for each of its own rows."""
+    return (np.arange(size) < count).astype(np.float32)
+
+
+def filled(array: Any, rows: int) -> Any:
+    """Fill a batch up with rows of zeros."""
     missing = rows - len(array)
     return np.pad(np.asarray(array), [(0, missing)] + [(0, 0)] * (array.ndim - 1)) if missing else array

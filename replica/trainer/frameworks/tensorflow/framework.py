@@ -28,13 +28,9 @@ class TensorFlow:
 
     pipeline: Pipeline = "tensorflow"
 
-    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
+    def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or Horovod. Raises TrialFailedError ("ranks")."""
-        if communicator is None or ranks == 1:
-            return COLLECTIVES.load("alone" if ranks == 1 else "horovod")(ranks)
-        from replica.trainer.frameworks.tensorflow.horovod import HorovodCollective  # noqa: PLC0415  (may not be installed)
-
-        return HorovodCollective(ranks, communicator)
+        return COLLECTIVES.load("alone" if ranks == 1 else "horovod")(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:
         """Set threads; on GPUs, take this rank's own and let its memory grow as needed."""

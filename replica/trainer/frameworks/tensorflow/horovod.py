@@ -28,16 +28,16 @@ class HorovodCollective(Collective):
     """The collective of the ranks that one starter has started together.
 
     Raises TrialFailedError ("ranks") if they are not as many as `ranks`, and ("start") if Horovod
-    lacks the MPI that it is asked to use. `communicator` is mpi4py's, of a part of all ranks.
+    lacks the MPI that it is asked to use.
     """
 
-    def __init__(self, ranks: int, communicator: Any = None) -> None:
+    def __init__(self, ranks: int) -> None:
         if os.environ.get("HOROVOD_CONTROLLER") == "mpi" and not hvd.mpi_built():
             # Horovod itself crashes if it is asked to use what it does not have.
             reason = "Horovod was built without MPI: install Open MPI, then build it again (make horovod)"
             raise TrialFailedError("start", reason)
         with others_may_die(*LOST):
-            hvd.init(comm=communicator)
+            hvd.init()
         # Ranks that do not find each other, such as those of another MPI's starter, would train
         # alone.
         if hvd.size() != ranks:

@@ -18,7 +18,7 @@ from replica.trainer.framework import BlankBatch
 from replica.trainer.model import objectives
 from replica.trainer.model.builder import normalise_by
 from replica.trainer.model.state import KerasState
-from replica.trainer.updates import UPDATES, choose_update
+from replica.trainer.updates import update_for
 from workloads.contract import Workload
 
 # Batch normalisation in TensorFlow's fused operation, on the variables of Keras's layers.
@@ -56,7 +56,7 @@ class TensorFlowSteps(KerasState):
         self._trained = list(model.trainable_variables)
         self._loss = objectives.find(workload.training_loss(request))
         self._scores = [objectives.find(each) for each in (workload.validation_loss(request), *workload.metrics)]
-        self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
+        self._update = update_for(optimiser, collective, request)
         # XLA compiles the whole step if the update can be compiled. It cannot compile Horovod's
         # all-reduce: then the gradients are compiled, and the step around them is an ordinary
         # graph.

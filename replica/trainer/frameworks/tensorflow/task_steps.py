@@ -12,7 +12,7 @@ from replica.trainer.frameworks.tensorflow.steps import TensorFlowSteps, compile
 from replica.trainer.model.state import KerasState
 from replica.trainer.tasks.contract import Task, trained_variables
 from replica.trainer.tasks.rows import KeptRows
-from replica.trainer.updates import UPDATES, choose_update
+from replica.trainer.updates import update_for
 
 
 class TensorFlowTaskSteps(TensorFlowSteps):
@@ -24,7 +24,7 @@ class TensorFlowTaskSteps(TensorFlowSteps):
         self._trained = trained_variables(task)
         self._kept = KeptRows(task.columns)
         self.take_rows = self._kept.take
-        self._update = UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
+        self._update = update_for(optimiser, collective, request)
         shapes = (task.input_shape, task.target_shape)
         # Only if asked for: XLA does not know every operation on regions of images.
         xla = request.compile == "on"

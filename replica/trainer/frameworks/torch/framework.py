@@ -41,10 +41,8 @@ class Torch:
 
     pipeline: Pipeline = "numpy"
 
-    def open_collective(self, ranks: int, communicator: Any = None) -> Collective:
+    def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or `torch.distributed`. Raises TrialFailedError ("ranks")."""
-        if communicator is not None:
-            raise TrialFailedError(UNFIT, "PyTorch cannot join a part of all ranks, as training.groups needs")
         return COLLECTIVES.load("alone" if ranks == 1 else "torch")(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int) -> None:

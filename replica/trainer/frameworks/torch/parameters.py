@@ -102,6 +102,11 @@ class Parameters:
         """Make the gradients of a rank without images."""
         return [torch.zeros_like(self.layout(variable).memory(variable.value.detach())) for variable in variables]
 
+    def originals(self, gradients: Sequence[Tensor], variables: Sequence[Any]) -> list[Tensor]:
+        """Give gradients the axes of their variables, without a copy."""
+        pairs = zip(gradients, variables, strict=True)
+        return [self.layout(variable).original(gradient) for gradient, variable in pairs]
+
     def gradients(self, found: Sequence[Tensor], variables: Sequence[Any]) -> list[Tensor]:
         """Turn gradients by `leaves` into the variables' types, contiguous like their memory."""
         stored: list[Tensor] = []

@@ -24,7 +24,7 @@ from replica.trainer.frameworks.torch.step_graph import Capture, CudaGraph, Grap
 from replica.trainer.frameworks.torch.transfer import Transfer
 from replica.trainer.model import objectives
 from replica.trainer.model.state import KerasState
-from replica.trainer.updates import UPDATES, choose_update
+from replica.trainer.updates import update_for
 from workloads.contract import Workload
 
 GRAPHS: dict[str, Callable[..., Graph]] = {"cuda": CudaGraph}
@@ -59,7 +59,7 @@ class TorchSteps(KerasState):
         self._rows: dict[int, tuple[Any, Any]] = {}
         """Factors and offsets of a row of pixels, by its width."""
         self._descent = descend(optimiser, self._trained, self._parameters)
-        self._update = UPDATES.load(choose_update(collective.size))(self._descent, collective)
+        self._update = update_for(self._descent, collective, request)
         self._transfer = Transfer(self._device)
         self._do = self._step_by(request)
 
@@ -72,7 +72,8 @@ class TorchSteps(KerasState):
         own.fusion.images = request.batch_size
         make = GRAPHS.get(self._device.type)
         # Keras's optimisers may keep numbers of the host, which a graph would take for constants.
-        if make is None or self._collective.size > 1 or not isinstance(self._descent, FusedDescent):
+        alone = self._collective.size == 1 and self._update.traceable
+        if make is None or not alone or not isinstance(self._descent, FusedDescent):
             return self._step
         return Capture(self._step, own.generators, make, request.batch_size)
 
@@ -143,6 +144,8 @@ class TorchSteps(KerasState):
         else:
             sums = torch.zeros(2, device=self._device)
             gradients = self._parameters.zeros(self._trained)
+        if not self._update.traceable:
+            gradients = self._parameters.originals(gradients, self._trained)
         with torch.no_grad():
             totals, applied = self._update.apply(gradients, self._trained, sums)
             # One kernel for all norms, then one for the norm of these: hundreds of small ones would

@@ -18,7 +18,7 @@ from replica.trainer.model.state import KerasState
 from replica.trainer.tasks.classification import SignalClassification
 from replica.trainer.tasks.contract import Task, trained_variables
 from replica.trainer.tasks.rows import KeptRows
-from replica.trainer.updates import UPDATES, choose_update
+from replica.trainer.updates import update_for
 
 
 class TorchTaskSteps(TorchSteps):
@@ -35,7 +35,7 @@ class TorchTaskSteps(TorchSteps):
         self._network = _network(task)
         self._parameters = self._network.parameters if self._network is not None else Parameters()
         self._descent = descend(optimiser, self._trained, self._parameters)
-        self._update = UPDATES.load(choose_update(collective.size))(self._descent, collective)
+        self._update = update_for(self._descent, collective, request)
         self._transfer = Transfer(self._device)
         self._do = self._step_by(request)
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from aiperf.config.datasets import DIGITS
 from aiperf.config.settings import load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts, ExchangeFacts, HybridTraining, ServerFacts
-from aiperf.wire.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerExchange
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
-from tests.contract.trainer.test_ranks import MARK, config_with, rank_number, ranks, request_for
-from tests.support.needs import need
+from aiperf.wire.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerExchange, TrainerPhase
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import TrainerProcess
+from tests.contract.trainer.test_ranks import MARK, config_with, ranks, request_for
+from tests.support.processes import words_of
+from tests.support.trainings.installed import need_frameworks
 
-pytest.importorskip("mpi4py", reason="the extra [hybrid] is not installed")
+pytest.importorskip("zmq", reason="the extra [hybrid] is not installed")
 
 BATCH = 36
 """Images of a rank in a step; two ranks do 20 steps an epoch."""
@@ -54,9 +56,12 @@ class Seen:
             self.early = message.early
 
 
-def setup(groups: int, size: int = 1) -> RankSetup:
-    need("mpirun")
-    chosen = {"run.dataset": "digits", "replica.rank_starter": "mpirun", "training.groups": groups}
+FRAMEWORKS = ["tensorflow", "torch", "jax"]
+
+
+def setup(groups: int, size: int = 1, framework: str = "tensorflow") -> RankSetup:
+    need_frameworks(framework)
+    chosen = {"run.dataset": "digits", "training.framework": framework, "training.groups": groups}
     return OneServer(load_config(overrides=chosen), groups * size)
 
 
@@ -97,24 +102,26 @@ def check_sums(seen: Seen) -> None:
     assert all(epoch.images_evaluated == DIGITS.validation_images for epoch in seen.epochs)
 
 
-def test_one_group_trains_what_synchronous_ranks_train(tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_one_group_trains_what_synchronous_ranks_train(framework: str, tmp_path: Path) -> None:
     kept = {name: tmp_path / f"{name}.npz" for name in ("hybrid", "synchronous")}
     changes: dict[str, Any] = {"batch_size": BATCH, "momentum": 0.9}
-    seen = train(setup(1, size=2), tmp_path, kept["hybrid"], hybrid=hybrid(1), **changes)
+    seen = train(setup(1, 2, framework), tmp_path, kept["hybrid"], hybrid=hybrid(1), **changes)
     check_sums(seen)
     assert [group.staleness for group in seen.groups] == [(20,), (20,)]
     assert [epoch.images_trained for epoch in seen.epochs] == [DIGITS.train_images] * 2
-    train(RankSetup(config_with("mpirun"), 2), tmp_path, kept["synchronous"], **changes)
+    train(RankSetup(config_with("auto", framework), 2), tmp_path, kept["synchronous"], **changes)
     with np.load(kept["hybrid"]) as found, np.load(kept["synchronous"]) as wanted:
         for number in range(4):  # kernel and bias of both layers, after 20 steps
             name = f"variable-{number:05d}"
             np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=1e-5, err_msg=name)
 
 
-def test_two_groups_train_every_image_once_and_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_two_groups_train_every_image_once_and_resume(framework: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept.npz"
     changes: dict[str, Any] = {"epochs": 6, "max_epochs": 6, "learning_rate": 0.005, "hybrid": ADAM}
-    seen = train(setup(2), tmp_path, kept, **changes)
+    seen = train(setup(2, 1, framework), tmp_path, kept, **changes)
     check_sums(seen)
     assert seen.early is False
     by_epoch = {(group.epoch, group.group): group for group in seen.groups}
@@ -129,7 +136,7 @@ def test_two_groups_train_every_image_once_and_resume(tmp_path: Path) -> None:
     with np.load(kept) as archive:
         done = len(archive["accuracies"])
     states = tuple(epoch.state for epoch in seen.epochs if epoch.state is not None)
-    again = train(setup(2), tmp_path, kept, states, **changes)
+    again = train(setup(2, 1, framework), tmp_path, kept, states, **changes)
     assert again.epochs[0].resumed == seen.epochs[done - 1].state
     check_sums(again)
     assert [epoch.epoch for epoch in again.epochs] == list(range(done + 1, 7))
@@ -145,26 +152,82 @@ def test_group_0_ends_all_groups_at_their_next_exchange(tmp_path: Path) -> None:
     check_sums(seen)
 
 
-@pytest.mark.parametrize(("victim", "what"), [(1, "the root of a group"), (2, "the server")])
-def test_a_killed_rank_ends_the_trial_and_all_ranks(
-    victim: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(MARK, mark := str(tmp_path))
+def processes(mark: str, **wanted: int) -> list[psutil.Process]:
+    """The rank programs of a training whose settings have these values."""
+    found = []
+    for process in ranks(mark):
+        settings = next((word for word in words_of(process) if word.startswith('{"channel"')), None)
+        if settings is not None and wanted.items() <= json.loads(settings).items():
+            found.append(process)
+    return found
+
+
+def train_and_kill(
+    folder: Path, wanted: dict[str, int], framework: str = "torch", seen: Seen | None = None, **changes: Any
+) -> Seen:
+    """Train in two groups; kill a process as soon as they train."""
+    seen = Seen() if seen is None else seen
 
     async def scenario() -> None:
-        request = request_for(tmp_path, epochs=1000, max_epochs=1000, hybrid=ADAM)
-        trainer = await TrainerProcess.start(setup(2), request, tmp_path / "log")
+        request = request_for(folder, hybrid=ADAM, **changes)
+        trainer = await TrainerProcess.start(setup(2, 1, framework), request, folder / "log")
         try:
             await trainer.until_ready(120)
             await trainer.begin(Begin(trial=1))
             hit = False
-            with pytest.raises(TrialFailedError, match=f"rank_lost: rank {victim} ended with signal 9"):
-                async for message in trainer.messages(60):
-                    if isinstance(message, TrainerEpoch) and not hit:
-                        os.kill(next(rank.pid for rank in ranks(mark) if rank_number(rank) == victim), signal.SIGKILL)
-                        hit = True
+            async for message in trainer.messages(120):
+                seen.take(message)
+                if isinstance(message, TrainerPhase) and message.phase == "train" and not hit:
+                    (victim,) = processes(str(folder), **wanted)
+                    victim.kill()
+                    hit = True
         finally:
             await trainer.end()
 
     asyncio.run(scenario())
-    assert ranks(mark) == []
+    return seen
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_killed_group_costs_itself(framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    seen = train_and_kill(tmp_path, {"group": 1}, framework, epochs=6, max_epochs=6)
+    assert [epoch.epoch for epoch in seen.epochs] == [1, 2, 3, 4, 5, 6], "the training goes on"
+    (lost,) = [exchanged for exchanged in seen.groups if exchanged.lost is not None]
+    assert (lost.group, lost.lost) == (1, "group 1 was killed by SIGKILL")
+    assert lost == [exchanged for exchanged in seen.groups if exchanged.group == 1][-1]
+    for exchanged in seen.groups:
+        assert sum(exchanged.staleness) == exchanged.updates
+    assert sum(epoch.images_trained for epoch in seen.epochs) == sum(group.images for group in seen.groups)
+    assert sum(served.updates for served in seen.servers) == sum(group.updates for group in seen.groups)
+    own = [exchanged.images for exchanged in seen.groups if exchanged.group == 0]
+    assert own == [719] * 6, "its images are not given to others"
+    assert ranks(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(("wanted", "name"), [({"group": 0}, "group 0"), ({"server": 0}, "server 0")])
+def test_the_end_of_group_0_or_of_a_server_ends_the_trial_and_all_processes(
+    wanted: dict[str, int], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+    with pytest.raises(TrialFailedError, match=f"rank_lost: {name} (is gone|was killed by SIGKILL)"):
+        train_and_kill(tmp_path, wanted, epochs=1000, max_epochs=1000)
+    assert ranks(str(tmp_path)) == []
+
+
+def test_a_group_that_cannot_begin_ends_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+
+    async def scenario() -> None:
+        trainer = await TrainerProcess.start(setup(2, 1, "torch"), request_for(tmp_path, hybrid=ADAM), tmp_path / "log")
+        try:
+            while not (found := processes(str(tmp_path), group=1)):
+                await asyncio.sleep(0.01)
+            found[0].kill()
+            with pytest.raises(TrialFailedError, match="rank_lost: group 1 was killed by SIGKILL"):
+                await trainer.until_ready(120)
+        finally:
+            await trainer.end()
+
+    asyncio.run(scenario())
+    assert ranks(str(tmp_path)) == []

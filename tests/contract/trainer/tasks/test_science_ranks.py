@@ -16,8 +16,9 @@ from aiperf.config.dataset_manifest import Split
 from aiperf.config.settings import load_config
 from aiperf.facts import EpochFacts
 from aiperf.wire.messages import Begin, TrainerEpoch
+from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.requests import ScienceTraining, science_request
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.science import gather_rows
 from tests.support.trainings.installed import need_frameworks
 from workloads.datasets.science.synthesize import ScienceRecipe, synthesize

@@ -11,11 +11,16 @@ import pytest
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import ConfigError, TrialFailedError
 from aiperf.facts import HybridTraining
+from aiperf.ranks import FIRST_LOCAL_RANK, PORT
 from aiperf.rules.asynchrony import ADAM_FOR_SGD, WARM_UP_UPDATES, momentum_of, rate_of
 from aiperf.run_directory.paths import RunPaths
 from replica.agent.trial.hybrid import default_rate, hybrid_of, recorded
+from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.requests import ScienceTraining, TrialTraining, science_request, train_request
-from replica.agent.trial.trainer_process import RankSetup, TrainerProcess
+from replica.agent.trial.trainer_process import TrainerProcess
+from replica.trainer.servers.zeromq import KEYS
+from replica.trainer.settings import RankSettings
+from replica.trainer.starters.groups import Groups, Program
 from tests.support.trainings.requests import request_for
 
 
@@ -74,11 +79,8 @@ def test_a_request_of_a_scientific_workload_keeps_the_rate_that_its_record_has()
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"training.framework": "jax"}, "jax cannot train in groups yet: its collective has no parts"),
-    ({"training.framework": "torch"}, "torch cannot train in groups yet"),
     ({"training.trainer": "simulated"}, "the simulated trainer has no ranks to group"),
     ({"training.precision": "mixed_float16"}, "mixed_float16 scales gradients"),
-    ({"replica.rank_starter": "horovodrun"}, "'horovodrun' starts no groups"),
     ({"replica.ranks": 3}, r"2 groups cannot share replica.ranks = 3 evenly"),
 ]
 
@@ -101,7 +103,70 @@ def test_ranks_that_cannot_be_grouped_end_the_replica(tmp_path: Path) -> None:
     assert found == "unfit: 2 groups cannot share 3 ranks evenly (training.groups)"
 
 
-def test_missing_mpi_is_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     found = refused(RankSetup(config_of(groups=2), ranks=2), tmp_path)
-    assert found == "unfit: training.groups needs mpi4py: install AIPerf with the extra [hybrid]"
+    assert found == "unfit: training.groups needs pyzmq: install AIPerf with the extra [hybrid]"
+
+
+def started(setup: RankSetup) -> Groups:
+    words, environment = setup.command("channel")
+    assert words[2:4] == ["-m", "replica.trainer.starters.watch"] or "replica.trainer.starters.watch" in words
+    assert (KEYS in environment) == bool(setup.hosts), "keys are not on a command line"
+    return Groups.model_validate_json(words[-1])
+
+
+def settings_of(program: Program) -> RankSettings:
+    return RankSettings.model_validate_json(program.command[-1])
+
+
+def test_every_group_is_started_by_itself_and_servers_on_this_node() -> None:
+    found = started(RankSetup(config_of(groups=2, parameter_servers=2, framework="torch"), ranks=4))
+    assert [settings_of(each).group for each in found.groups] == [0, 1]
+    assert [settings_of(each).server for each in found.servers] == [0, 1]
+    assert all("replica.trainer.starters.processes" in each.command for each in found.groups)
+    assert [each.environment.get(FIRST_LOCAL_RANK) for each in found.groups] == [None, "2"]
+    ports = [each.environment[PORT] for each in found.groups]
+    assert len(set(ports)) == 2, "each has a meeting point of its own"
+    assert found.places.addresses == {0: "ipc://@channel0000", 2: "ipc://@channel0002", 3: "ipc://@channel0003"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "ranks", "hosts", "expected"),
+    [
+        (2, 8, ("a", "b"), ["a:4", "b:4"]),
+        (2, 8, ("a", "b", "c", "d"), ["a:2,b:2", "c:2,d:2"]),
+        (4, 8, ("a", "b"), ["a:2", "a:2", "b:2", "b:2"]),
+    ],
+)
+def test_groups_share_the_nodes_in_order(groups: int, ranks: int, hosts: tuple[str, ...], expected: list[str]) -> None:
+    config = load_config(
+        overrides={
+            "run.dataset": "digits", "training.groups": groups, "training.framework": "torch",
+            "replica.rank_starter": "mpirun", "replica.interface": "none0",
+        }
+    )  # fmt: skip
+    found = started(RankSetup(config, ranks, hosts=hosts))
+    slots = [each.command[each.command.index("--host") + 1] for each in found.groups]
+    here = [slot.replace("localhost", "a") for slot in slots]
+    assert here == expected
+    assert set(found.places.addresses) == {0, groups}
+    assert all(address.startswith("tcp://a:") for address in found.places.addresses.values())
+    assert found.places.interface == "none0"
+    first = [each.environment.get(FIRST_LOCAL_RANK, "0") for each in found.groups]
+    assert first == (["0", "2", "0", "2"] if groups == 4 else ["0", "0"])
+    for each in found.groups:
+        assert KEYS in each.environment
+        assert not any(each.environment[KEYS] in word for word in each.command)
+        assert KEYS in each.command, "mpirun hands it to other nodes by name"
+
+
+def test_groups_that_cannot_share_the_nodes_are_refused() -> None:
+    with pytest.raises(TrialFailedError, match="unfit: 2 groups cannot share 3 nodes evenly"):
+        RankSetup(config_of(groups=2), 6, hosts=("a", "b", "c")).command("channel")
+
+
+def test_a_starter_of_this_node_starts_no_group_elsewhere() -> None:
+    config = load_config(overrides={"run.dataset": "digits", "training.groups": 2, "replica.rank_starter": "none"})
+    with pytest.raises(ValueError, match="the starter 'none' starts ranks of this node, not of b"):
+        RankSetup(config, 2, hosts=("a", "b")).command("channel")

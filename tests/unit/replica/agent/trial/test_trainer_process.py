@@ -16,7 +16,8 @@ from aiperf.errors import TrialFailedError
 from aiperf.processes import spawn_silent
 from aiperf.wire.lines import encode, failures_in
 from aiperf.wire.messages import FromTrainer, TrainerPhase, TrainRequest
-from replica.agent.trial.trainer_process import RankSetup, RankSocket, TrainerProcess
+from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 
 REQUEST = TrainRequest(
     architecture_path="architecture.json", dataset="digits", batch_size=64, epochs=2, max_epochs=4, patience=9, seed=3,
@@ -35,13 +36,12 @@ def test_failures_of_other_ranks_are_found_behind_a_prefix() -> None:
 def test_the_ranks_of_several_nodes_get_their_interface_and_hand_it_on() -> None:
     settings = {"run.dataset": "digits", "replica.rank_starter": "mpirun", "replica.interface": "ib0"}
     setup = RankSetup(load_config(overrides={**settings, "training.framework": "torch"}), 2, hosts=("a", "b"))
-    variables = setup.network()
+    words, variables = setup.command("channel")
     assert (variables["GLOO_SOCKET_IFNAME"], variables["NCCL_SOCKET_IFNAME"]) == ("ib0", "ib0")
-    words = setup.command("channel", variables)
     assert words[words.index("btl_tcp_if_include") + 1] == "ib0"
     assert {name for option, name in pairwise(words) if option == "-x"} >= variables.keys(), "mpirun hands on these"
     on_one_node = RankSetup(setup.config, 2)
-    assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} & on_one_node.network().keys()
+    assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} & on_one_node.command("channel")[1].keys()
 
 
 def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path) -> None:

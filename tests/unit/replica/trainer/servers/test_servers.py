@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.json import encode
 
+from aiperf.clock import SystemClock
+from aiperf.facts import ExchangeFacts
+from replica.trainer.hybrid.exchange_log import Board, Exchanged
 from replica.trainer.servers.client import ServerState
+from replica.trainer.servers.mailbox import Arrived
 from replica.trainer.servers.protocol import HEADER_VALUES, Sharding, Tag, body_of, header_of
 from replica.trainer.servers.shard import AVERAGING, Recipe
 from tests.support.folders import ROOT
@@ -61,6 +67,92 @@ def test_staleness_counts_the_updates_of_others_since_the_values_were_taken() ->
         assert one.push(gradient, 0.1, 1).staleness == 2
         assert [served.updates for served in one.report()] == [6, 6]
         assert [served.updates for served in one.report()] == [0, 0], "since the last report"
+
+
+def test_a_lost_group_is_recorded_with_what_was_applied_of_its_last_epoch() -> None:
+    gradient = [np.ones(1, np.float32)]
+    with serving(2, 1, [(1,)]) as (one, other):
+        one.set_up(SGD, [np.zeros(1, np.float32)])
+        other.pull()
+        for epoch, images in ((3, 5), (3, 6), (4, 7)):
+            other.push(gradient, 0.1, images, epoch)
+        one.pull()
+        one.push(gradient, 0.1, 9, 1)
+        post = Sent([(1, Tag.EXCHANGED, reported(3)), (3, Tag.LOST, b'{"group":1,"reason":"it was killed"}')])
+        board = Board(post, one, groups=2)
+        assert not board.all_ended
+        board.collect()
+        assert board.all_ended
+        board.close_lost()
+        board.close_lost()
+        done, lost = board.take()
+        assert (done.epoch, done.lost) == (3, None)
+        assert (lost.epoch, lost.group, lost.updates, lost.images, lost.lost) == (4, 1, 1, 7, "it was killed")
+        assert lost.staleness == (1,)
+
+
+def test_a_group_that_is_lost_between_two_epochs_has_an_epoch_without_updates() -> None:
+    with serving(2, 1, [(1,)]) as (one, other):
+        one.set_up(SGD, [np.zeros(1, np.float32)])
+        other.pull()
+        other.push([np.ones(1, np.float32)], 0.1, 5, 3)
+        post = Sent([(1, Tag.EXCHANGED, reported(3)), (3, Tag.LOST, b'{"group":1,"reason":"x"}')])
+        board = Board(post, one, groups=2)
+        board.collect()
+        board.close_lost()
+        assert [(each.epoch, each.updates, each.staleness) for each in board.take()] == [(3, 1, (1,)), (4, 0, ())]
+
+
+def test_a_group_whose_training_is_over_is_not_lost() -> None:
+    last = encode(Exchanged(last=True))
+    with serving(2, 1, [(1,)]) as (one, _):
+        one.set_up(SGD, [np.zeros(1, np.float32)])
+        board = Board(Sent([(1, Tag.EXCHANGED, last), (3, Tag.LOST, b'{"group":1,"reason":"x"}')]), one, groups=2)
+        board.collect()
+        board.close_lost()
+        assert board.take() == []
+
+
+def test_nothing_more_of_a_lost_group_is_applied() -> None:
+    with serving(2, 1, [(1,)]) as (one, other):
+        one.set_up(SGD, [np.zeros(1, np.float32)])
+        other.pull()
+        one.leave(1)
+        one.pull()  # the server has heard of it
+        sent = np.ones(1 + HEADER_VALUES, np.float32)
+        other._post.send(sent, 2, Tag.GRADIENT)
+        other.pull()  # the server has taken the gradient
+        assert one.pull().values[0] == [0.0]
+        assert one.applied(1).updates == 0
+
+
+def reported(epoch: int) -> bytes:
+    """The report of group 1 about an epoch of one update."""
+    facts = ExchangeFacts(
+        epoch=epoch, group=1, updates=1, images=5, staleness=(1,), computing_s=1.0, group_s=0.0, waiting_s=0.0,
+        bytes_exchanged=1,
+    )  # fmt: skip
+    return encode(Exchanged(facts=facts, last=False))
+
+
+class Sent:
+    """A mailbox with messages that have arrived (`Mailbox`, as far as reports need it)."""
+
+    number = 0
+    clock = SystemClock()
+
+    def __init__(self, messages: list[tuple[int, int, bytes]]) -> None:
+        self._messages = messages
+
+    def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
+        return next((Arrived(*each[:2]) for each in self._messages if tag in (None, each[1])), None)
+
+    def take_text(self, message: Arrived) -> bytes:
+        place = next(n for n, each in enumerate(self._messages) if each[:2] == (message.source, message.tag))
+        return self._messages.pop(place)[2]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"reports call no {name}")
 
 
 def test_a_late_update_moves_less_if_the_rate_is_aware_of_staleness() -> None:
@@ -134,12 +226,3 @@ def test_a_server_loads_no_framework() -> None:
     program = f"import sys, replica.trainer.__main__, replica.trainer.servers.server; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.strip() == "set()"
-
-
-def test_a_synchronous_training_loads_no_mpi() -> None:
-    program = (
-        "import sys, replica.trainer.__main__, replica.trainer.ready, replica.trainer.science; "
-        "print('mpi4py' in sys.modules)"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert found.stdout.strip() == "False"

@@ -1,0 +1,52 @@
+"""The steps of a rank in a hybrid training on JAX: a step's program ends with the gradients.
+
+Parameter servers apply them; the variables themselves take the servers' values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from aiperf.wire.messages import TrainRequest
+from replica.trainer.collectives.contract import Collective
+from replica.trainer.framework import BlankBatch
+from replica.trainer.frameworks.jax.raw_state import Values
+from replica.trainer.frameworks.jax.steps import JaxSteps, filled, mask_of
+from replica.trainer.model.state import assign
+from workloads.contract import Workload
+
+
+class GroupSteps(JaxSteps):
+    """Steps whose update takes place between programs (`CompiledSteps`).
+
+    Batches are filled up, so that there is one program.
+    """
+
+    def __init__(
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+    ) -> None:
+        super().__init__(model, optimiser, workload, collective, request)
+        self._train = jax.jit(self._gradients_alone)
+
+    def _prepare_training(self, values: list[Values], blank: BlankBatch, sizes: Sequence[int], mask: Any) -> None:
+        given = (*values[:2], *blank(self._batch_size), mask)
+        self._compiled["train", self._batch_size] = self._train.lower(*given).compile()
+
+    def _gradients_alone(
+        self, trained: Values, others: Values, images: Any, labels: Any, mask: Any
+    ) -> tuple[Any, Values, Values]:
+        return self._own_gradients(trained, others, jnp.float32(1), images, labels, mask)
+
+    def _step(self, images: Any, labels: Any) -> Any:
+        count, size = len(images), max(len(images), self._batch_size)
+        step = self._compiled.get(("train", size), self._train)
+        values = [[variable.value for variable in each] for each in (self._trained, self._others)]
+        sums, gradients, others = step(*values, filled(images, size), filled(labels, size), mask_of(count, size))
+        totals, applied = self._update.apply(gradients, self._trained, sums)
+        assign(self._others, others)
+        norm = jnp.sqrt(sum(jnp.vdot(each, each) for each in applied))
+        return jnp.concatenate([totals, norm[None]])

@@ -1,0 +1,231 @@
+"""Messages by ZeroMQ: local sockets on one node, TCP with CURVE between nodes.
+
+A process that others talk to listens; they connect, and connect again after a failure. Local
+sockets are in Linux's abstract namespace, and the kernel lets in processes of this user alone.
+Between nodes every message is encrypted, authenticated and numbered, so that nobody without the
+training's keys can read, forge or repeat one (CurveZMQ, ZeroMQ RFC 26).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils.monitor import parse_monitor_message
+
+from aiperf.clock import Clock
+from aiperf.errors import TrialFailedError
+from replica.trainer.servers.mailbox import Arrived
+from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.settings import GroupPlaces
+
+KEYS = "AIPERF_GROUP_KEYS"
+"""Variable with the keys of a training over several nodes (`Keys`)."""
+
+PART_BYTES = 1 << 21
+"""Largest part of a message: the memory of such parts is used again, that of larger ones is not."""
+
+LARGEST_BYTES = 2 * PART_BYTES
+"""Largest part that is accepted: a connection that announces a larger one is closed."""
+
+SILENCE_MS = 600_000
+"""Time without a sign of life after which a process on another node is taken to be gone.
+
+It is long, since a node that is paused for minutes must not end a training.
+"""
+
+WAIT_MS = 1_000
+LINGER_MS = 10_000
+"""Longest time in which the last messages leave a process that ends."""
+
+_GONE = zmq.EVENT_DISCONNECTED
+_REFUSED = (
+    zmq.EVENT_ACCEPT_FAILED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one training, in CURVE's text form: of those that listen, and that connect."""
+
+    listening: str
+    listening_secret: str
+    connecting: str
+    connecting_secret: str
+
+    @classmethod
+    def new(cls) -> Keys:
+        """Make keys for one training."""
+        return cls(*(key.decode() for _ in range(2) for key in zmq.curve_keypair()))
+
+    @classmethod
+    def given(cls, environment: Mapping[str, str] = os.environ) -> Keys | None:
+        """The keys in an environment; None: it has none, and all processes are on one node."""
+        return cls(*environment[KEYS].split(" ")) if KEYS in environment else None
+
+    def variables(self) -> dict[str, str]:
+        """The environment that gives these keys to a process."""
+        return {KEYS: " ".join(astuple(self))}
+
+    def provide(self, socket: Any, listens: bool) -> None:
+        """Let a socket use them."""
+        names = (self.listening, self.listening_secret) if listens else (self.connecting, self.connecting_secret)
+        socket.curve_publickey, socket.curve_secretkey = (name.encode() for name in names)
+        if listens:
+            socket.curve_server = True
+        else:
+            socket.curve_serverkey = self.listening.encode()
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """True for the key of those that connect, as text (`ThreadAuthenticator`)."""
+        return key == self.connecting.encode()
+
+
+class ZmqMailbox:
+    """The messages of one process (`Mailbox`), which connects to those of these numbers."""
+
+    def __init__(self, number: int, places: GroupPlaces, peers: Iterable[int], clock: Clock) -> None:
+        self.number = number
+        self.clock = clock
+        self._places = places
+        self._context = zmq.Context()
+        self._poller = zmq.Poller()
+        self._arrived: deque[tuple[int, int, list[memoryview]]] = deque()
+        self._monitored: dict[Any, int | None] = {}
+        """Sockets with events: the peer at the other end, None of those that are listened for."""
+        self._gone: set[int] = set()
+        self._keys = Keys.given()
+        self._guard: ThreadAuthenticator | None = None
+        self._router = self._listen(places.addresses[number]) if number in places.addresses else None
+        self._dealers = {peer: self._connect(peer, places.addresses[peer]) for peer in peers}
+        self._peers = {dealer: peer for peer, dealer in self._dealers.items()}
+
+    def _socket(self, kind: int, peer: int | None, events: int) -> Any:
+        socket = self._context.socket(kind)
+        socket.sndhwm = socket.rcvhwm = 0  # what is under way is bounded by the protocol
+        socket.maxmsgsize = LARGEST_BYTES
+        socket.heartbeat_ivl, socket.heartbeat_timeout = SILENCE_MS // 10, SILENCE_MS
+        self._poller.register(socket, zmq.POLLIN)
+        monitor = socket.get_monitor_socket(events)
+        self._monitored[monitor] = peer
+        self._poller.register(monitor, zmq.POLLIN)
+        if self._keys is not None:
+            self._keys.provide(socket, listens=peer is None)
+        return socket
+
+    def _listen(self, address: str) -> Any:
+        if self._keys is not None:
+            self._guard = ThreadAuthenticator(self._context)
+            self._guard.start()
+            self._guard.configure_curve_callback("*", self._keys)
+        socket = self._socket(zmq.ROUTER, None, _REFUSED)
+        if address.startswith("ipc:"):
+            socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
+        else:
+            address = f"tcp://{self._places.interface or '*'}:{address.rpartition(':')[2]}"
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            raise TrialFailedError("start", f"{address}: {error}") from None
+        return socket
+
+    def _connect(self, peer: int, address: str) -> Any:
+        socket = self._socket(zmq.DEALER, peer, _GONE | _REFUSED)
+        socket.routing_id = _name(self.number)
+        socket.connect(address)
+        return socket
+
+    def send(self, vector: Vector, to: int, tag: int) -> None:
+        """Send a vector without a copy."""
+        self._send(to, tag, vector.data.cast("B"))
+
+    def send_text(self, text: bytes, to: int, tag: int) -> None:
+        """Send bytes."""
+        self._send(to, tag, text)
+
+    def _send(self, to: int, tag: int, data: memoryview | bytes) -> None:
+        words = [bytes([tag]), *(data[at : at + PART_BYTES] for at in range(0, len(data) or 1, PART_BYTES))]
+        if to in self._dealers:
+            self._dealers[to].send_multipart(words, copy=False)
+        else:
+            assert self._router is not None
+            self._router.send_multipart([_name(to), *words], copy=False)
+
+    def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
+        """Give the next message, if one has arrived."""
+        self._fetch(0)
+        for found, kind, _ in self._arrived:
+            if source in (None, found) and tag in (None, kind):
+                return Arrived(found, kind)
+        return None
+
+    def wait(self, source: int | None = None) -> None:
+        """Wait a while for any message. Raises TrialFailedError ("rank_lost")."""
+        if source is not None and source in self._gone:
+            raise TrialFailedError("rank_lost", f"{self._places.name_of(source)} is gone")
+        self._fetch(WAIT_MS)
+
+    def _fetch(self, limit_ms: int) -> None:
+        """Take from the sockets what has arrived, after waiting for the first of it."""
+        for socket, _ in self._poller.poll(limit_ms):
+            if socket in self._monitored:
+                self._note(self._monitored[socket], parse_monitor_message(socket.recv_multipart())["event"])
+                continue
+            while socket.get(zmq.EVENTS) & zmq.POLLIN:
+                words = [each.buffer for each in socket.recv_multipart(copy=False)]
+                source = self._peers[socket] if socket in self._peers else int(bytes(words.pop(0)))
+                self._arrived.append((source, words[0][0], words[1:]))
+
+    def _note(self, peer: int | None, event: int) -> None:
+        if event & _REFUSED:
+            logging.warning("a connection was refused: another user, or other keys (%s)", zmq.Event(event).name)
+        if event & _GONE and peer is not None:
+            self._gone.add(peer)
+
+    def _take(self, message: Arrived) -> list[memoryview]:
+        for place, (source, tag, data) in enumerate(self._arrived):
+            if (source, tag) == (message.source, message.tag):
+                del self._arrived[place]
+                return data
+        raise LookupError(f"no such message: {message}")
+
+    def take(self, message: Arrived, into: Vector) -> None:
+        """Take a message into a buffer. Raises TrialFailedError ("protocol")."""
+        parts = self._take(message)
+        if (size := sum(map(len, parts))) != into.nbytes:
+            reason = f"{self._places.name_of(message.source)} has sent {size} bytes, not {into.nbytes}"
+            raise TrialFailedError("protocol", reason)
+        start = 0
+        for part in parts:
+            values = np.frombuffer(part, np.float32)
+            into[start : start + len(values)] = values
+            start += len(values)
+
+    def take_vector(self, message: Arrived) -> Vector:
+        """Take a vector of any length."""
+        return np.concatenate([np.frombuffer(part, np.float32) for part in self._take(message)])
+
+    def take_text(self, message: Arrived) -> bytes:
+        """Take bytes."""
+        return b"".join(self._take(message))
+
+    def close(self, limit_ms: int = LINGER_MS) -> None:
+        """Let the last messages leave, and end after this long at most."""
+        if self._guard is not None:
+            self._guard.stop()
+        self._context.destroy(limit_ms)
+
+
+def _name(number: int) -> bytes:
+    """The name of a process on its connections; ZeroMQ reserves names that begin with a zero."""
+    return str(number).encode()

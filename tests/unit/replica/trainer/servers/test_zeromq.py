@@ -1,0 +1,151 @@
+"""Messages by ZeroMQ: their order, who is let in, what is refused, and what an end looks like."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from aiperf.clock import SystemClock
+from aiperf.errors import TrialFailedError
+from replica.trainer.collectives.rank import free_ports
+from replica.trainer.servers import zeromq
+from replica.trainer.servers.mailbox import wait_for
+from replica.trainer.servers.zeromq import KEYS, Keys, ZmqMailbox
+from replica.trainer.settings import GroupPlaces
+from tests.support.folders import ROOT
+from tests.support.trainings.mailboxes import places_for
+
+VALUES, OTHER = 4, 5
+
+
+@pytest.fixture(params=["one node", "several nodes"])
+def places(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> GroupPlaces:
+    """Two groups and a server; between nodes they have keys."""
+    local = places_for(2, 1)
+    if request.param == "one node":
+        return local
+    monkeypatch.setenv(KEYS, Keys.new().variables()[KEYS])
+    ports = free_ports(2)
+    addresses = {number: f"tcp://127.0.0.1:{port}" for number, port in zip((0, 2), ports, strict=True)}
+    return GroupPlaces(groups=2, servers=1, addresses=addresses, interface="lo")
+
+
+@pytest.fixture
+def server(places: GroupPlaces) -> Iterator[ZmqMailbox]:
+    with closing(ZmqMailbox(2, places, (), SystemClock())) as found:
+        yield found
+
+
+def connected(number: int, places: GroupPlaces) -> ZmqMailbox:
+    return ZmqMailbox(number, places, [2], SystemClock())
+
+
+def test_messages_of_one_process_and_tag_keep_their_order(places: GroupPlaces, server: ZmqMailbox) -> None:
+    with closing(connected(0, places)) as one, closing(connected(1, places)) as other:
+        for number in range(20):
+            one.send_text(b"%d" % number, 2, VALUES)
+            other.send_text(b"other %d" % number, 2, VALUES)
+        one.send_text(b"late", 2, OTHER)
+        assert server.take_text(wait_for(server, 0, OTHER)) == b"late", "others wait meanwhile"
+        assert [server.take_text(wait_for(server, 0, VALUES)) for _ in range(20)] == [b"%d" % n for n in range(20)]
+        assert server.take_text(wait_for(server, 1)) == b"other 0"
+
+
+def test_a_vector_goes_both_ways(places: GroupPlaces, server: ZmqMailbox) -> None:
+    sent = np.arange(1 << 20, dtype=np.float32)
+    with closing(connected(1, places)) as root:
+        root.send(sent, 2, VALUES)
+        message = wait_for(server, None, VALUES)
+        received = server.take_vector(message)
+        server.send(received, message.source, VALUES)
+        back = np.empty_like(sent)
+        root.take(wait_for(root, 2, VALUES), back)
+    np.testing.assert_array_equal(back, sent)
+
+
+def test_a_vector_of_another_length_is_refused_by_name(places: GroupPlaces, server: ZmqMailbox) -> None:
+    with closing(connected(1, places)) as root:
+        root.send(np.zeros(3, np.float32), 2, VALUES)
+        with pytest.raises(TrialFailedError, match="protocol: group 1 has sent 12 bytes, not 8"):
+            server.take(wait_for(server, 1, VALUES), np.zeros(2, np.float32))
+
+
+def test_the_end_of_a_process_is_noticed_after_its_last_message(places: GroupPlaces) -> None:
+    with closing(connected(0, places)) as root:
+        with closing(ZmqMailbox(2, places, (), SystemClock())) as server:
+            root.send_text(b"", 2, VALUES)
+            server.send_text(b"last", wait_for(server, 0).source, OTHER)
+        assert root.take_text(wait_for(root, 2, OTHER)) == b"last"
+        with pytest.raises(TrialFailedError, match="rank_lost: server 0 is gone"):
+            wait_for(root, 2, OTHER)
+
+
+def test_an_announced_size_beyond_the_limit_closes_the_connection(
+    places: GroupPlaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zeromq, "LARGEST_BYTES", 1_000)
+    with (
+        closing(ZmqMailbox(2, places, (), SystemClock())) as server,
+        closing(connected(0, places)) as one,
+        closing(connected(1, places)) as other,
+    ):
+        one.send_text(bytes(2_000), 2, VALUES)
+        with pytest.raises(TrialFailedError, match="server 0 is gone"):
+            wait_for(one, 2)
+        other.send_text(b"small", 2, VALUES)
+        found = wait_for(server, None, VALUES)
+        assert (found.source, server.take_text(found)) == (1, b"small")
+
+
+def test_other_keys_are_refused_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys, others = Keys.new(), Keys.new()
+    (port,) = free_ports(1)
+    places = GroupPlaces(groups=2, servers=1, addresses={2: f"tcp://127.0.0.1:{port}"})
+    monkeypatch.setenv(KEYS, keys.variables()[KEYS])
+    with closing(ZmqMailbox(2, places, (), SystemClock())) as server, closing(connected(0, places)) as own:
+        own.send_text(b"first", 2, VALUES)
+        assert server.take_text(wait_for(server, None)) == b"first"
+        # One that knows the public key of those that listen, and has made its own.
+        stolen = Keys(keys.listening, "", others.connecting, others.connecting_secret)
+        monkeypatch.setenv(KEYS, stolen.variables()[KEYS])
+        with closing(connected(1, places)) as stranger, caplog.at_level(logging.WARNING):
+            stranger.send_text(b"forged", 2, VALUES)
+            while not caplog.records:
+                server.wait()
+                stranger.wait()
+        assert "a connection was refused" in caplog.text
+        own.send_text(b"second", 2, VALUES)
+        found = wait_for(server, None)
+        assert (found.source, server.take_text(found)) == (0, b"second"), "the forged one has not come"
+
+
+STRANGER = """
+import sys, zmq
+socket = zmq.Context().socket(zmq.DEALER)
+monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED)
+socket.routing_id = b"1"
+socket.connect(sys.argv[1])
+socket.linger = 0
+socket.send_multipart([bytes([4]), b"forged"])
+monitor.recv_multipart()  # the other end has closed the connection
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user for a moment")
+def test_another_user_is_refused_on_one_node() -> None:
+    places = places_for(2, 1)
+    with closing(ZmqMailbox(2, places, (), SystemClock())) as server, closing(connected(0, places)) as own:
+        words = [sys.executable, "-c", STRANGER, places.addresses[2]]
+        subprocess.run(words, check=True, user="nobody", cwd=ROOT)
+        own.send_text(b"own", 2, VALUES)
+        found = wait_for(server, None)
+        assert (found.source, server.take_text(found)) == (0, b"own")
