@@ -19,7 +19,7 @@ from analysis.reading.run_data import RunData
 from analysis.reading.work import every_epoch
 from analysis.report.energy.parts import UsagePart
 from analysis.report.estimates import EffectPart, GoodputPart, LostPart, SignPart
-from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart
+from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, LostGroupPart, ServerPart
 from analysis.report.model import (
     FailurePart,
     HyperparameterPart,
@@ -95,11 +95,13 @@ def _hybrid(part: HybridPart | None) -> dict[str, pd.DataFrame]:
     if part is None:
         return {}
     trials = [({"trial": trial.trial}, trial) for trial in part.trials]
+    groups = [({**place, "group": group.group}, group) for place, own in trials for group in own.group_details]
     late = [(trial.trial, staleness, updates) for trial in part.trials
             for staleness, updates in enumerate(trial.staleness.histogram)]  # fmt: skip
     return {
         "hybrid_trials": _table(HybridTrialPart, part.trials).drop(columns=["group_details", "server_details"]),
-        "hybrid_groups": _placed(GroupPart, [(place, group) for place, own in trials for group in own.group_details]),
+        "hybrid_groups": _placed(GroupPart, groups).drop(columns="lost"),
+        "hybrid_lost_groups": _placed(LostGroupPart, [(place, lost) for place, group in groups for lost in group.lost]),
         "hybrid_servers": _placed(ServerPart, [(place, one) for place, own in trials for one in own.server_details]),
         "staleness": pd.DataFrame(late, columns=["trial", "staleness", "updates"]),
     }

@@ -15,6 +15,18 @@ def group_rows(part: HybridPart) -> list[Shown]:
             for group in part.group_details]  # fmt: skip
 
 
+def lost_groups(part: HybridPart) -> list[Shown]:
+    """A sentence for each group that ended before its training."""
+    return [
+        {
+            "sentence": f"Group {group.group} was lost in epoch {lost.epoch} of trial {lost.trial} ({lost.reason}); "
+            "the others trained on, and its share of later epochs was not trained."
+        }
+        for group in part.group_details
+        for lost in group.lost
+    ]
+
+
 def server_rows(part: HybridPart) -> list[Shown]:
     """A row for each parameter server, over all trainings."""
     return [{"server": str(server.server), "updates": f"{server.updates:,}", "busy": percent(server.busy_share)}

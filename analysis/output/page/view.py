@@ -16,7 +16,7 @@ from analysis.output.figures.search import Grown, grown_architectures
 from analysis.output.figures.style import COLOURS, GRID, INK
 from analysis.output.page import vocabulary as words
 from analysis.output.page.embed import charts_json, library
-from analysis.output.page.hybrid import group_rows, server_rows, training_rows
+from analysis.output.page.hybrid import group_rows, lost_groups, server_rows, training_rows
 from analysis.output.page.lineage import Best, best_of
 from analysis.output.page.links import Links
 from analysis.output.page.machine import machine_of
@@ -293,7 +293,12 @@ def _hybrid(report: Report) -> dict[str, list[dict[str, str]]]:
     part = report.hybrid
     if part is None:
         return {}
-    return {"groups": group_rows(part), "servers": server_rows(part), "trials": training_rows(part)}
+    return {
+        "groups": group_rows(part),
+        "servers": server_rows(part),
+        "trials": training_rows(part),
+        "lost": lost_groups(part),
+    }
 
 
 def _score_interval(report: Report) -> str:

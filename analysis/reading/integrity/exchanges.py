@@ -38,6 +38,7 @@ def check_exchanges(trace: TrialTrace[Any], view: RunView) -> Iterator[Damage]:
         yield from _in_order(f"server {number}", served, trace)
         for load in served:
             yield from _load(load)
+    yield from _lost(groups)
     if is_hybrid:
         yield from _unreported(trace, {"group 0": groups[0], **_named(servers, training.parameter_servers)})
         yield from _sums(trace, groups, servers)
@@ -78,6 +79,15 @@ def _in_order(name: str, own: Sequence[Exchange | Served], trace: TrialTrace[Any
         elif epoch > planned:
             yield place.damage("bounds", f"epoch {epoch} of {name}", f"at most {planned}, as planned")
         expected = epoch + 1
+
+
+def _lost(groups: dict[int, list[Exchange]]) -> Iterator[Damage]:
+    """Groups that ended before their training and trained on; group 0 ends with its trial."""
+    for number, own in sorted(groups.items()):
+        for place in own:
+            if place.body.lost is not None and (number == 0 or place is not own[-1]):
+                expected = "a trial that fails" if number == 0 else "no epoch of it afterwards"
+                yield place.damage("facts", f"group {number} was lost in epoch {place.body.epoch}", expected)
 
 
 def _staleness(place: Exchange) -> Iterator[Damage]:
@@ -132,10 +142,12 @@ def _sums(
     if trace.ended is None or not len(trace.completed):
         return
     is_over = trace.ended.body.reason != "stopped"
+    # A root that dies may have reached some of the servers with its last update, and not others.
+    torn = sum(place.body.lost is not None for own in groups.values() for place in own) if len(servers) > 1 else 0
     sent = sum(place.body.updates for own in groups.values() for place in own)
     for number, own in sorted(servers.items()):
         applied = sum(place.body.updates for place in own)
-        if applied < sent or (is_over and applied > sent):
+        if applied < sent - torn or (is_over and applied > sent + torn):
             yield own[-1].damage("bounds", f"server {number} applied {applied} updates", f"{sent}, of all groups")
     images = sum(place.body.images for own in groups.values() for place in own)
     trained = sum(place.body.images_trained for place in trace.epochs)
@@ -149,7 +161,8 @@ def _shares(groups: dict[int, list[Exchange]]) -> Iterator[Damage]:
     Group g trains the images g, g + G, ... of an epoch, so that shares differ by one image at most.
     The last epoch of a group may be cut short by the end of the training.
     """
-    largest = max((place.body.images for own in groups.values() for place in own), default=0)
+    whole = (place.body.images for own in groups.values() for place in own if place.body.lost is None)
+    largest = max(whole, default=0)
     for number, own in sorted(groups.items()):
         for place in own:
             images, is_last = place.body.images, place is own[-1]

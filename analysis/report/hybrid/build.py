@@ -11,7 +11,14 @@ from typing import Any
 from aiperf.records.bodies import GroupExchanged, ServerServed
 from aiperf.records.entries import TrialLedger
 from analysis.reading.run_data import RunData
-from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, ServerPart, StalenessPart
+from analysis.report.hybrid.parts import (
+    GroupPart,
+    HybridPart,
+    HybridTrialPart,
+    LostGroupPart,
+    ServerPart,
+    StalenessPart,
+)
 
 TIMES = ("computing", "group", "waiting")
 """Parts of a group's time."""
@@ -66,7 +73,10 @@ def _all(own: Sequence[GroupExchanged], served: Sequence[ServerServed]) -> dict[
 
 
 def _group(number: int, own: Sequence[GroupExchanged]) -> GroupPart:
-    return GroupPart(group=number, epochs=len(own), **_exchange(own))
+    lost = tuple(
+        LostGroupPart(trial=body.trial, epoch=body.epoch, reason=body.lost) for body in own if body.lost is not None
+    )
+    return GroupPart(group=number, epochs=len(own), lost=lost, **_exchange(own))
 
 
 def _server(number: int, own: Sequence[ServerServed], weights: Mapping[tuple[int, int], float]) -> ServerPart:

@@ -45,6 +45,20 @@ class ExchangePart(Part):
     """`waiting_s` as a share of these three."""
 
 
+class LostGroupPart(Part):
+    """The end of a group before that of its training."""
+
+    trial: int
+    """Number of the trial."""
+    epoch: int
+    """Epoch of the group in which it ended.
+
+    Images of applied updates count; the group's share of later epochs was not trained.
+    """
+    reason: str
+    """How it ended."""
+
+
 class GroupPart(ExchangePart):
     """One group of ranks."""
 
@@ -52,6 +66,8 @@ class GroupPart(ExchangePart):
     """Number of the group, from 0."""
     epochs: int
     """Epochs that it has reported; the last one may be cut short by the end of the training."""
+    lost: tuple[LostGroupPart, ...]
+    """Trainings that it left before their end."""
 
 
 class ServerPart(Part):

@@ -61,3 +61,22 @@ def whole_training(root: Path) -> ScienceRun:
               bytes_exchanged=20 * 2 * 4 * 1000)  # fmt: skip
     served(run, 2)
     return trained(run, 2, 0.85).done(1)
+
+
+def lost(run: ScienceRun, epoch: int, group: int = 1, **facts: Any) -> None:
+    """Record that a group was killed in an epoch, of which ten updates were applied."""
+    exchanged(run, epoch, group, updates=10, images=640, staleness=(4, 6), computing_s=0.0, group_s=0.0, waiting_s=0.0,
+              bytes_exchanged=0, lost="group 1 was killed by SIGKILL", **facts)  # fmt: skip
+
+
+def with_a_lost_group(root: Path) -> ScienceRun:
+    """Group 1 was lost in its second epoch; group 0 trained two."""
+    run = two_groups(root).at(10)
+    exchanged(run, 1, 0)
+    exchanged(run, 1, 1)
+    served(run, 1)
+    trained(run, 1, 0.8).at(20)
+    exchanged(run, 2, 0)
+    lost(run, 2)
+    served(run, 2, updates=UPDATES)
+    return trained(run, 2, 0.85, images=SHARE).done(1)

@@ -13,7 +13,16 @@ from analysis.reading.run_data import read_run
 from analysis.results.verify import verify
 from tests.support.hand_made import HandMadeRun
 from tests.support.science.hand_made import ScienceRun
-from tests.support.science.hybrid import SHARE, exchanged, served, trained, two_groups, whole_training
+from tests.support.science.hybrid import (
+    SHARE,
+    exchanged,
+    lost,
+    served,
+    trained,
+    two_groups,
+    whole_training,
+    with_a_lost_group,
+)
 
 
 def first_epoch(root: Path) -> ScienceRun:
@@ -54,6 +63,25 @@ def test_a_training_of_automl_may_be_hybrid(tmp_path: Path) -> None:
         ))  # fmt: skip
     found = read_run(run.end_trial(1).end(100).paths).damages
     assert [damage for damage in found if damage.kind != "evidence"] == [], "a rank has a half of an epoch's rows"
+
+
+def test_a_group_may_be_lost(tmp_path: Path) -> None:
+    run = with_a_lost_group(tmp_path).complete(25)
+    assert damages(run) == []
+    assert verify(run.paths) == []
+
+
+def a_lost_group_that_trains_on(root: Path) -> ScienceRun:
+    run = first_epoch(root)
+    lost(run, 1)
+    exchanged(run, 2, 1)
+    return run
+
+
+def a_lost_group_0(root: Path) -> ScienceRun:
+    run = first_epoch(root)
+    lost(run, 1, group=0)
+    return run
 
 
 def more_in_the_histogram(root: Path) -> ScienceRun:
@@ -190,6 +218,8 @@ def outside_of_a_trial(root: Path) -> ScienceRun:
 
 
 FORGERIES: list[tuple[Callable[[Path], ScienceRun], str]] = [
+    (a_lost_group_that_trains_on, "group 1 was lost in epoch 1; expected no epoch of it afterwards"),
+    (a_lost_group_0, "group 0 was lost in epoch 1; expected a trial that fails"),
     (more_in_the_histogram, "a histogram of 64 updates of group 0; expected 63, its updates"),
     (fewer_updates, "a histogram of 63 updates of group 0; expected 62, its updates"),
     (updates_without_images, "63 updates of 0 images; expected an image or more for each"),

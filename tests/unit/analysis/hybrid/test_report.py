@@ -19,7 +19,15 @@ from analysis.report.build import build_report
 from analysis.report.hybrid.parts import HybridPart, StalenessPart
 from analysis.results.compliance import check_result
 from tests.support.science.hand_made import ScienceRun
-from tests.support.science.hybrid import exchanged, served, trained, two_groups, whole_training
+from tests.support.science.hybrid import (
+    SHARE,
+    exchanged,
+    served,
+    trained,
+    two_groups,
+    whole_training,
+    with_a_lost_group,
+)
 from tests.unit.analysis.science.runs import run_of_four
 
 
@@ -55,6 +63,21 @@ def test_each_group_and_server_and_training_has_its_own(tmp_path: Path) -> None:
     (trial,) = part.trials
     assert (trial.trial, trial.epochs, trial.groups, trial.updates) == (1, 2, 2, 272)
     assert trial.group_details == part.group_details
+
+
+def test_a_lost_group_is_told_with_its_reason(tmp_path: Path) -> None:
+    run = with_a_lost_group(tmp_path).complete(25)
+    part = hybrid_of(run)
+    (end,) = part.group_details[1].lost
+    assert (end.trial, end.epoch, end.reason) == (1, 2, "group 1 was killed by SIGKILL")
+    assert part.group_details[0].lost == ()
+    data = read_run(run.paths)
+    report = build_report(data)
+    assert part.images == report.images_trained == 2 * SHARE + 640 + SHARE
+    page = write_report(tmp_path / "out", data, report)
+    assert "Group 1 was lost in epoch 2 of trial 1 (group 1 was killed by SIGKILL)" in page.read_text()
+    table = pd.read_csv(page.parent / "tables" / "hybrid_lost_groups.csv")
+    assert table.to_dict("records") == [{"trial": 1, "group": 1, "epoch": 2, "reason": "group 1 was killed by SIGKILL"}]
 
 
 def test_the_load_of_a_server_is_weighted_by_the_time_of_its_epochs(tmp_path: Path) -> None:
