@@ -1,7 +1,7 @@
 """Hybrid against synchronous training: the rehearsal of `hepcnn` in 1, 2 and 4 groups.
 
 python -m benchmarks.hybrid [--groups 1,2,4] [--ranks 4] [--models 1] [--quality 0.88]
-    [--figure docs/figures/hybrid-quality] [--runs FOLDER] [--format json]
+    [--framework tensorflow] [--figure docs/figures/hybrid-quality] [--runs FOLDER] [--format json]
 
 Each number of groups trains to the last epoch, with the tuned rates of Adam, and once more with a
 rank that waits 0.1 s before every step. One group is the synchronous trainer. `epoch_s` and
@@ -54,20 +54,27 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--models", type=int, default=1, help="trainings of each, with different seeds")
     parser.add_argument("--quality", type=float, default=measures.TARGET, help="default: the target, %(default)s")
+    parser.add_argument("--framework", choices=("tensorflow", "torch"), default="tensorflow")
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--runs", type=Path, help="folder that keeps the runs")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        plan = runs.Plan(arguments.runs or Path(name), arguments.ranks, arguments.models)
+        folder, framework = arguments.runs or Path(name), arguments.framework
+        plan = runs.Plan(folder, arguments.ranks, arguments.models, framework=framework)
         numbers = [int(text) for text in arguments.groups.split(",")]
         found = {groups: row_of(plan, groups, arguments.quality) for groups in numbers}
     rows = [row for row, _ in found.values()]
     if arguments.figure is not None:
         write_figure(arguments.figure, {groups: report for groups, (_, report) in found.items()}, arguments.quality)
     if arguments.format == "json":
-        shared = {"quality": arguments.quality, "ranks": plan.ranks, "batch_size": runs.BATCH_SIZE}
-        print(json.dumps({**shared, "rows": rows}, indent=2))
+        shared = {
+            "quality": arguments.quality,
+            "ranks": plan.ranks,
+            "framework": framework,
+            "batch_size": runs.BATCH_SIZE,
+        }
+        print(json.dumps({**shared, "framework": framework, "rows": rows}, indent=2))
         return
     for column in COLUMNS:
         print(f"{column:18} {'  '.join(f'{_shown(row[column]):>18}' for row in rows)}")

@@ -37,6 +37,7 @@ class Plan:
     delay_s: float = 0.1
     servers: int = 1
     """Parameter servers of several groups."""
+    framework: str = "tensorflow"
 
 
 def learning_rate(groups: int) -> float:
@@ -90,7 +91,7 @@ def _settings(plan: Plan, groups: int, settings: Mapping[str, object]) -> dict[s
         **({"training.parameter_servers": plan.servers} if groups > 1 else {}),
         "training.precision": "float32",
         "replica.ranks": plan.ranks,
-        "replica.rank_starter": "mpirun",
+        "training.framework": plan.framework,
         "replica.cpu_threads": 1,
         "science.stop": "deadline",
         "science.batch_size": BATCH_SIZE,

@@ -59,12 +59,24 @@ def test_the_figure_is_there_as_svg_and_png(hybrid: measures.Report, tmp_path: P
 
 @pytest.mark.parametrize(("rank", "slow"), [("3", True), ("0", False)])
 def test_only_the_named_rank_is_made_slow(rank: str, slow: bool) -> None:
-    code = "from replica.trainer.training import Epochs; print(Epochs.train.__name__)"
+    code = (
+        "import sitecustomize, types\n"
+        "from replica.trainer.data.contract import RankShare\n"
+        "module = types.SimpleNamespace(Epochs=type('Epochs', (), {'train': lambda self, epoch: iter([1, 2])}))\n"
+        "waits = []\n"
+        "sitecustomize.time = types.SimpleNamespace(sleep=waits.append)\n"
+        "sitecustomize.slow(module)\n"
+        "epochs = module.Epochs()\n"
+        f"epochs._share = RankShare({rank} % 2, 2, {rank} // 2, 2)\n"
+        "assert list(epochs.train(1)) == [1, 2]\n"
+        "from replica.trainer.training import Epochs\n"
+        "print(Epochs.train.__name__, waits)"
+    )
     environment = {"PYTHONPATH": f"{DELAY}{os.pathsep}{Path(__file__).parents[2]}", "BENCHMARK_SLOW_RANK": "3",
-                   "OMPI_COMM_WORLD_RANK": rank}  # fmt: skip
+                   "BENCHMARK_DELAY_S": "0.5"}  # fmt: skip
     done = subprocess.run([sys.executable, "-P", "-c", code], env={**os.environ, **environment}, capture_output=True,
                           text=True, check=True)  # fmt: skip
-    assert done.stdout.strip() == ("late" if slow else "train")
+    assert done.stdout.strip() == ("late [0.5, 0.5]" if slow else "late []")
 
 
 def test_parameter_servers_and_all_reduce_have_the_same_measures(hybrid: measures.Report, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Make one rank slow: it waits before each of its training batches.
 
 Python imports this module at its start if the folder is on PYTHONPATH. It does nothing but in the
-rank that BENCHMARK_SLOW_RANK names, and there it waits BENCHMARK_DELAY_S seconds for every batch.
+rank that BENCHMARK_SLOW_RANK names, which waits BENCHMARK_DELAY_S seconds for every batch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from typing import Any
 
 MODULE = "replica.trainer.training"
 """Where the batches of a rank come from."""
+
+RANK = os.environ.get("BENCHMARK_SLOW_RANK", "none")
+"""Number of the slow rank among those of all groups."""
 
 DELAY_S = float(os.environ.get("BENCHMARK_DELAY_S", "0"))
 
@@ -43,16 +46,17 @@ class Delaying(MetaPathFinder):
 
 
 def slow(module: Any) -> None:
-    """Make every training batch of the module's epochs late."""
+    """Make every training batch of the slow rank's epochs late."""
     train = module.Epochs.train
 
     def late(epochs: Any, epoch: int) -> Iterator[Any]:
         for batch in train(epochs, epoch):
-            time.sleep(DELAY_S)
+            if str(epochs._share.number) == RANK:
+                time.sleep(DELAY_S)
             yield batch
 
     module.Epochs.train = late
 
 
-if os.environ.get("BENCHMARK_SLOW_RANK") == os.environ.get("OMPI_COMM_WORLD_RANK", "none"):
+if RANK != "none":
     sys.meta_path.insert(0, Delaying())
