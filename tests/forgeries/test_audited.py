@@ -31,7 +31,7 @@ from referee.audit.findings import AuditResult
 from referee.audit.procedure import AuditOrder, audit
 from referee.audit.recorded import Recorded
 from referee.audit.repetitions import Repetition
-from replica.agent.trial.trainer_process import RankSetup
+from replica.agent.trial.rank_setup import RankSetup
 from replica.trainer.model.weights import save
 from tests.forgeries.claims import OF_FIRST, slow_clock
 from tests.forgeries.table import STEPS, Forgery

@@ -19,7 +19,7 @@ from referee.audit.comparison import EQUAL_AT_FIRST, breaking_off, epoch_breakin
 from referee.audit.findings import Finding
 from referee.audit.procedure import AuditOrder, audit
 from referee.audit.repetitions import Repetition
-from replica.agent.trial.trainer_process import RankSetup
+from replica.agent.trial.rank_setup import RankSetup
 from tests.support.hand_made import HandMadeRun
 
 STEPS = np.arange(20)
