@@ -67,8 +67,8 @@ class Host:
         """CPUs' worth of time that control groups allow this process, such as 1.5; None: any."""
         found = []
         for folder in self.control_groups("cpu"):
-            words = _read(folder / "cpu.max").split()
-            words = words or [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+            words = text_in(folder / "cpu.max").split()
+            words = words or [text_in(folder / "cpu.cfs_quota_us"), text_in(folder / "cpu.cfs_period_us")]
             with contextlib.suppress(ValueError):  # "max": no limit
                 quota, period = map(int, words)
                 if quota > 0 and period > 0:
@@ -119,9 +119,9 @@ class Host:
     def _caches(self, cpu: int) -> Iterator[tuple[int, str, int]]:
         """Level, CPUs that share it, and bytes of each cache of a CPU that holds data."""
         for folder in (self.root / f"sys/devices/system/cpu/cpu{cpu}/cache").glob("index*"):
-            level, size = _read(folder / "level"), _read(folder / "size")
-            if _read(folder / "type") != "Instruction" and level.isdigit() and size[:-1].isdigit():
-                yield int(level), _read(folder / "shared_cpu_list"), int(size[:-1]) * _UNITS.get(size[-1], 0)
+            level, size = text_in(folder / "level"), text_in(folder / "size")
+            if text_in(folder / "type") != "Instruction" and level.isdigit() and size[:-1].isdigit():
+                yield int(level), text_in(folder / "shared_cpu_list"), int(size[:-1]) * _UNITS.get(size[-1], 0)
 
     def memory(self) -> Memory:
         """Main memory, and what control groups allow of it."""
@@ -171,11 +171,11 @@ class Host:
         The sum of `core_throttle_count` of all CPUs (Linux, x86, thermal_throttle).
         """
         files = self.root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")
-        counts = [int(text) for file in files if (text := _read(file)).isdecimal()]
+        counts = [int(text) for file in files if (text := text_in(file)).isdecimal()]
         return sum(counts) if counts else None
 
     def _text(self, path: str) -> str:
-        return _read(self.root / path)
+        return text_in(self.root / path)
 
 
 def this_host() -> Host:
@@ -188,7 +188,13 @@ def free_disk(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _read(path: Path) -> str:
+def disk_size(folder: Path) -> int:
+    """Bytes of the file system of a folder. Raises OSError."""
+    return shutil.disk_usage(folder).total
+
+
+def text_in(path: Path) -> str:
+    """The text in a file of the kernel; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -212,12 +218,12 @@ def _outwards(mount: Path, path: str) -> list[Path]:
 
 def _least(*files: Path) -> int | None:
     """The least number in files that hold one."""
-    return min((int(text) for file in files if (text := _read(file)).isdigit()), default=None)
+    return min((int(text) for file in files if (text := text_in(file)).isdigit()), default=None)
 
 
 def _used(group: Path) -> int:
     """Bytes of a memory group that cannot be had back: all but file pages not used lately."""
     used = _least(group / "memory.current", group / "memory.usage_in_bytes") or 0
-    fields = dict(line.split(maxsplit=1) for line in _read(group / "memory.stat").splitlines() if " " in line)
+    fields = dict(line.split(maxsplit=1) for line in text_in(group / "memory.stat").splitlines() if " " in line)
     unused = fields.get("total_inactive_file", fields.get("inactive_file", "0"))
     return used - int(unused) if unused.isdigit() else used

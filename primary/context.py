@@ -17,7 +17,7 @@ from aiperf.files import atomic_file, can_write
 from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.claim import Claim
-from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
 from aiperf.run_directory.primary_identity import PrimaryIdentity
 from aiperf.run_directory.recorded_files import Beginning, beginnings
 from aiperf.storage.reserve import Reserve
@@ -103,14 +103,14 @@ class Milestones:
 
 
 class SystemFile:
-    """`system.json`: the nodes of all replicas.
+    """`system.json`: the nodes of all replicas, and of the primary.
 
     Changes are collected, since every write is of the whole file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, primary: NodeFacts | None = None) -> None:
         self._path = path
-        self._nodes: dict[str, NodeFacts] = {}
+        self._nodes: dict[str, NodeFacts] = {PRIMARY_NODE: dict(primary)} if primary is not None else {}
         self._changed = False
         self._unchecked = False
         """True if a node came after the last check."""

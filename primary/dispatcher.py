@@ -18,7 +18,7 @@ from aiperf.records.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
 from primary.background.heads import HeadLines
 from primary.background.keeper import ClaimKeeper
-from primary.context import Milestones, RunContext, SystemFile, recorded_files
+from primary.context import Milestones, NodeFacts, RunContext, SystemFile, recorded_files
 from primary.display.state import RunView
 from primary.managers.contract import EndReason
 from primary.nodes.placement import PlacementCheck
@@ -112,11 +112,12 @@ class _Upkeep:
 class Dispatcher:
     """Runs one run. `interrupt` may be called at any time, from a signal handler."""
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, node: NodeFacts | None = None) -> None:
+        """`node`: description of the node on which this runs."""
         self._context = context
         self._config = context.config
         self._milestones = Milestones()
-        self._system = SystemFile(context.paths.system)
+        self._system = SystemFile(context.paths.system, node)
         self._view = RunView.of(self._config.run, context.earlier)
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
         self.claim = ClaimKeeper(context.claim, self._end_superseded)

@@ -14,6 +14,8 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunHeldError, StorageError
+from aiperf.machine.description.storage import folders_of
+from aiperf.machine.node import describe_node
 from aiperf.records.files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.primary_identity import identity_of
@@ -105,7 +107,8 @@ def _record_start(start: Start, writer: HistoryWriter, paths: RunPaths) -> None:
 
 
 async def _dispatch(context: RunContext, records: Patience, companion: Companion | None) -> EndReason:
-    dispatcher = Dispatcher(context)
+    folders = folders_of(context.paths.root, context.config.run.data_dir)
+    dispatcher = Dispatcher(context, await asyncio.to_thread(describe_node, folders))
     context.writer.in_background(lambda _: dispatcher.interrupt())
     context.digest.in_background()
     dispatcher.claim.in_background()

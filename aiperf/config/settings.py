@@ -25,6 +25,7 @@ from aiperf.config.sections.cluster import (
 )
 from aiperf.config.sections.run import ReplicaSection, RunSection, SearchSection
 from aiperf.config.sections.simulated import SimulatedSection
+from aiperf.config.sections.system import SystemSection
 from aiperf.config.space import read_space
 from aiperf.config.suites import TrainingSection
 from aiperf.config.texts import Line, PathText
@@ -132,6 +133,7 @@ class RunConfig(Section):
     science: ScienceSection = ScienceSection()
     price: PriceSection = PriceSection()
     energy: EnergySection = EnergySection()
+    system: SystemSection = SystemSection()
     slurm: SlurmSection = SlurmSection()
     ssh: SshSection = SshSection()
     ray: RaySection = RaySection()

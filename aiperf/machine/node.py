@@ -7,12 +7,15 @@ import platform
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
+from pathlib import Path
+from types import MappingProxyType
 
 from aiperf import __version__
 from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.host import this_host
 from aiperf.machine.accelerators import find_accelerators, lost_accelerators, node_accelerators
+from aiperf.machine.description import describe_parts
 
 PACKAGES = (
     "tensorflow",
@@ -32,8 +35,11 @@ MOST_TEXT = 1000
 NodeFacts = dict[str, str | int | float | None]
 
 
-def describe_node() -> NodeFacts:
-    """Host, CPU, memory and software of this machine. It never fails: an unknown fact is None."""
+def describe_node(folders: Mapping[str, Path] = MappingProxyType({})) -> NodeFacts:
+    """Host, CPU, memory and software of this machine. It never fails: an unknown fact is None.
+
+    `folders`: folders by their role, such as `run`, whose file systems are described.
+    """
     host = this_host()
     facts: NodeFacts = {
         "host": host.name(),
@@ -44,6 +50,7 @@ def describe_node() -> NodeFacts:
         "memory_bytes": host.memory().limit,
         "node_memory_bytes": host.memory().total,
         **software(),
+        **describe_parts(folders),
     }
     if "SLURMD_NODENAME" in os.environ:
         facts["slurm_node"] = os.environ["SLURMD_NODENAME"]

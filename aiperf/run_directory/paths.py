@@ -13,6 +13,9 @@ from aiperf.storage.patience import with_patience
 from aiperf.untrusted.folders import family_of
 from aiperf.untrusted.recognition import described_file
 
+PRIMARY_NODE = "primary"
+"""Key of the primary's node in system.json, next to the numbers of the replicas."""
+
 
 @dataclass(frozen=True)
 class RunPaths:

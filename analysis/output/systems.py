@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from aiperf.frameworks.installed import TITLES
+from aiperf.rules.description import HARDWARE, common
 from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report
 
@@ -19,62 +17,29 @@ STATUSES: dict[str, str] = {
 
 
 def mlperf_system(report: Report) -> dict[str, object]:
-    """The facts of all nodes. Fields that only the submitter knows are empty.
+    """The system as MLCommons' checker reads it. Fields that nobody has said anything of are empty.
 
     The status is `run.availability`, or research in reports of earlier versions.
     """
-    nodes = _nodes(report)
+    nodes, texts = _nodes(report), {each.field: each.text for each in report.description}
     return {
         "division": "closed" if report.verdict == "official" else "open",
-        "submitter": "",
         "status": STATUSES[report.configuration["run"].get("availability", "research")],
         "system_name": report.name,
         "number_of_nodes": len(nodes),
-        **_hosts(nodes),
-        **_accelerators(nodes),
-        "cooling": "",
-        "hw_notes": "",
+        **{name: texts.get(name, "") for name in HARDWARE},
         "framework": framework(report),
         "other_software_stack": {
-            name: _common(nodes, name)
-            for name in ("aiperf", "python", "keras", "numpy", "horovod", "accelerator_driver")
-            if _common(nodes, name)
+            **{name: text for name in PACKAGES if (text := common([getattr(facts, name) for facts in nodes]))},
+            **{name: texts[name] for name in PROGRAMS if name in texts},
         },
-        "operating_system": _common(nodes, "os"),
-        "sw_notes": "",
+        "operating_system": common([facts.os for facts in nodes]),
     }
 
 
-def _hosts(nodes: Sequence[NodeFacts]) -> dict[str, str]:
-    return {
-        "host_processors_per_node": "",
-        "host_processor_model_name": _common(nodes, "cpu_model"),
-        "host_processor_core_count": "",
-        "host_processor_vcpu_count": _common(nodes, "cpu_count"),
-        "host_processor_frequency": "",
-        "host_processor_caches": "",
-        "host_processor_interconnect": "",
-        "host_memory_capacity": _common(nodes, "memory_bytes"),
-        "host_memory_configuration": "",
-        "host_storage_type": "",
-        "host_storage_capacity": "",
-        "host_networking": "",
-        "host_networking_topology": "",
-    }
-
-
-def _accelerators(nodes: Sequence[NodeFacts]) -> dict[str, str]:
-    return {
-        "accelerators_per_node": _common(nodes, "accelerators"),
-        "accelerator_model_name": _common(nodes, "accelerator"),
-        "accelerator_memory_capacity": _common(nodes, "accelerator_memory_bytes"),
-        "accelerator_frequency": "",
-        "accelerator_on-chip_memories": "",
-        "accelerator_memory_configuration": "",
-        "accelerator_host_interconnect": "",
-        "accelerator_interconnect": "",
-        "accelerator_interconnect_topology": "",
-    }
+PACKAGES = ("aiperf", "python", "keras", "numpy", "horovod", "accelerator_driver")
+PROGRAMS = ("mpi", "slurm", "cuda_runtime", "cudnn", "nccl", "container", "container_image")
+"""Software of the stack, by the names of its facts."""
 
 
 def _nodes(report: Report) -> tuple[NodeFacts, ...]:
@@ -86,22 +51,10 @@ def _nodes(report: Report) -> tuple[NodeFacts, ...]:
 def framework(report: Report) -> str:
     """The framework of all nodes with its version; empty if none is known."""
     chosen = chosen_framework(report)
-    version = _shared([facts.version_of(chosen) for facts in _nodes(report)])
+    version = common([facts.version_of(chosen) for facts in _nodes(report)])
     return f"{TITLES.get(chosen, chosen)} {version}" if version else ""
 
 
 def chosen_framework(report: Report) -> str:
     """The framework that trained (`training.framework`); reports of earlier versions have none."""
     return str(report.configuration.get("training", {}).get("framework", "tensorflow"))
-
-
-def _common(nodes: Sequence[NodeFacts], key: str) -> str:
-    """The value that all nodes share, or each value with the number of nodes that have it."""
-    return _shared([getattr(facts, key) for facts in nodes])
-
-
-def _shared(values: Sequence[object]) -> str:
-    seen = Counter(str(value) for value in values if value is not None)
-    if len(seen) <= 1:
-        return next(iter(seen), "")
-    return ", ".join(f"{value} ({count} nodes)" for value, count in seen.most_common())

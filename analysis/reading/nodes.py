@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 from aiperf.clock import parse_utc
 from aiperf.errors import RunDirectoryError
 from aiperf.run_directory.checksums import is_broken, without_seal
-from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
 from aiperf.untrusted.reading import MIB, Limits, json_object, read_outside
 
 Fact = str | int | float | None
@@ -80,6 +80,15 @@ def read_system(paths: RunPaths) -> dict[str, NodeFacts]:
     Empty if the file is missing, as in a run that never started, or damaged
     (`damage_of_system`).
     """
+    return {name: facts for name, facts in _read(paths).items() if name != PRIMARY_NODE}
+
+
+def read_primary_node(paths: RunPaths) -> NodeFacts | None:
+    """The node of the primary; None if it is not known, as in runs of earlier versions."""
+    return _read(paths).get(PRIMARY_NODE)
+
+
+def _read(paths: RunPaths) -> dict[str, NodeFacts]:
     try:
         return read_outside(paths.system, _parse, SYSTEM_LIMITS)
     except RunDirectoryError:

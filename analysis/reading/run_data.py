@@ -27,7 +27,7 @@ from analysis.reading.integrity.inspection import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.meters import Meters, read_meters
 from analysis.reading.micro import read_measured
-from analysis.reading.nodes import NodeFacts, damage_of_system, read_system
+from analysis.reading.nodes import NodeFacts, damage_of_system, read_primary_node, read_system
 from analysis.reading.science.costs import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
@@ -57,6 +57,8 @@ class RunData:
     ended: str
     system: dict[str, NodeFacts]
     """The node of each replica, by replica."""
+    primary_node: NodeFacts | None
+    """The node of the primary; None if it is not known."""
     telemetry: Telemetry
     meters: Meters
     """Meters outside of the nodes."""
@@ -149,6 +151,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         end_ms=end_ms,
         ended=ended,
         system=read_system(paths),
+        primary_node=read_primary_node(paths),
         telemetry=telemetry,
         meters=read_meters(paths),
         measured=nodes.results,

@@ -17,6 +17,7 @@ from aiperf.config.settings import deviations_from_defaults
 from aiperf.records.columns import INPUT
 from aiperf.records.entries import ReplicaLedger, TrialLedger, when
 from aiperf.rules import science
+from aiperf.rules.description import describe
 from aiperf.rules.score import operations_per_second, regulated
 from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, as_planned, broken_settings, check, status
 from aiperf.run_directory.measured import MicroRow
@@ -32,7 +33,7 @@ from analysis.report.cluster.slow import Comparison, compare, comparison_part
 from analysis.report.convergence import convergence_notices
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy.sensors import energy, usage
-from analysis.report.estimates import HealthPart, PhysicsPart
+from analysis.report.estimates import DescribedPart, HealthPart, PhysicsPart
 from analysis.report.hybrid.build import hybrid_part
 from analysis.report.intervals import Spans
 from analysis.report.model import (
@@ -235,6 +236,13 @@ def _verdict(
     }
 
 
+def _description(data: RunData) -> tuple[DescribedPart, ...]:
+    """What people have declared of the system, and what its nodes say, each node once."""
+    nodes = {facts.host or f"replica {replica}": facts.as_recorded() for replica, facts in data.system.items()}
+    found = describe(data.manifest.config.system.model_dump(), [*nodes.values()])
+    return tuple(DescribedPart(**asdict(each)) for each in found)
+
+
 def _surroundings(data: RunData, trials: tuple[TrialPart, ...], health: HealthPart) -> dict[str, Any]:
     """Name, times, nodes, configuration and versions of the run, and the damage of its files."""
     return {
@@ -245,6 +253,8 @@ def _surroundings(data: RunData, trials: tuple[TrialPart, ...], health: HealthPa
         "replicas": data.manifest.config.run.replicas,
         "accelerators": count_devices(data),
         "usage": usage(data, data.telemetry),
+        "description": _description(data),
+        "primary": data.primary_node.as_recorded() if data.primary_node is not None else None,
         "system": {replica: facts.as_recorded() for replica, facts in data.system.items()},
         "configuration": data.manifest.config.model_dump(mode="json"),
         "deviations": tuple(

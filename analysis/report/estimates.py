@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -218,6 +220,19 @@ class HealthPart(Part):
     """Kinds of which no sample has a value."""
     signs: tuple[SignPart, ...]
     """Signs within the run, the grave ones first."""
+
+
+class DescribedPart(Part):
+    """A field of the system's description."""
+
+    field: str
+    """Name by MLCommons' system description, or of a key of `[system]` or of system.json."""
+    words: str
+    """Meaning of the field."""
+    text: str
+    """What is known; values in which nodes differ have the number of nodes that have them."""
+    source: Literal["declared", "measured"]
+    """declared: `[system]` of the configuration says so; measured: the nodes found it out."""
 
 
 class CostPart(Part):

@@ -11,6 +11,7 @@ from analysis.report.energy.parts import EnergyPart, UsagePart
 from analysis.report.estimates import (
     ComparisonPart,
     CostPart,
+    DescribedPart,
     GoodputPart,
     HealthPart,
     Part,
@@ -314,6 +315,10 @@ class Report(Part):
     """
     health: HealthPart | None = None
     """Health of the nodes by their samples; null in reports of earlier versions."""
+    description: tuple[DescribedPart, ...] = ()
+    """Description of the system, as far as it is known; none in reports of earlier versions."""
+    primary: dict[str, str | int | float | None] | None = None
+    """Hardware and software of the primary's node; null in earlier versions."""
     usage: tuple[UsagePart, ...]
     """Use of each sampled node."""
     system: dict[str, dict[str, str | int | float | None]]

@@ -105,6 +105,12 @@ class Row:
     """Signer of all runs of the system, by the file of allowed signers."""
     dated: bool = False
     """True if heads that a referee received date its times (`analysis.results.heads`)."""
+    site: str = ""
+    """Place of the system, as declared (`system.site`)."""
+    network: str = ""
+    """Network between its nodes: as declared, else as the nodes say."""
+    cooling: str = ""
+    """Its cooling, as declared."""
     contested: str = ""
     """Other results that have parts of this one, separated by commas."""
     energy_basis: str = ""
@@ -273,6 +279,7 @@ def _key(row: Row, order: Order) -> float:
 def _row(result: RunResult, order: Order) -> Row:
     report = result.scored
     interval, hardware = _interval(report, order), hardware_of(report)
+    described = {each.field: each.text for each in report.description}
     return Row(
         rank=None,
         system=system_name(result, hardware),
@@ -302,6 +309,9 @@ def _row(result: RunResult, order: Order) -> Row:
         signer=result.signer,
         dated=result.dating.dated,
         energy_basis=report.energy.basis,
+        site=described.get("site", ""),
+        network=described.get("host_networking", ""),
+        cooling=described.get("cooling", ""),
     )
 
 

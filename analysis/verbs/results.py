@@ -67,6 +67,9 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "nodes": lambda row: number(row.nodes, 0),
     "processor": lambda row: row.processor or "-",
     "accelerator": lambda row: f"{row.accelerators} x {row.accelerator or 'unknown'}" if row.accelerators else "-",
+    "site": lambda row: row.site or "-",
+    "network": lambda row: row.network or "-",
+    "cooling": lambda row: row.cooling or "-",
     "replicas": lambda row: of_asked(row.replicas, row.replicas_asked),
     "score": lambda row: si(row.score_ops, "OPS"),
     "regulated": lambda row: si(row.regulated_score_ops, "OPS"),
@@ -82,11 +85,12 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 """The table of a ranking; columns without any value are left out."""
 
-DROPPED = ("processor", "run", "runs", "dated", "signer", "nodes", "per accelerator", "energy", "95 % interval",
-           "rules not met", "accelerator", "date", "replicas", "error", "regulated")  # fmt: skip
+DROPPED = ("network", "cooling", "site", "processor", "run", "runs", "dated", "signer", "nodes", "per accelerator",
+           "energy", "95 % interval", "rules not met", "accelerator", "date", "replicas", "error",
+           "regulated")  # fmt: skip
 """Columns that a narrow terminal leaves out, in this order: rank, system and score stay."""
 
-LEFT = frozenset({"system", "run", "signer", "processor", "accelerator", "rules not met"})
+LEFT = frozenset({"system", "run", "signer", "site", "network", "cooling", "processor", "accelerator", "rules not met"})
 
 UNITS = {
     "score_ops": "OPS",

@@ -29,8 +29,10 @@ from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, DatasetError
 from aiperf.frameworks.installed import why_not_installed
 from aiperf.host import this_host
 from aiperf.machine.accelerators import visible_devices
+from aiperf.machine.description.storage import folders_of
 from aiperf.machine.job import give_job_back
 from aiperf.machine.measured import Measured
+from aiperf.machine.node import describe_node
 from aiperf.machine.telemetry import telemetry
 from aiperf.processes import MessageOutput, open_input
 from aiperf.records.bodies import PhaseBegan, TrialFailed
@@ -403,6 +405,7 @@ def make_context(
         precision=share.memory.precision,
         send=output.send,
         measure_node=job.measure if arguments.measure and config.micro.suite != "none" else None,
+        describe_node=partial(describe_node, folders_of(paths.root, config.run.data_dir)),
     )
 
 

@@ -27,6 +27,7 @@ CHECKS: Registry[Check] = Registry(
         "memory": "primary.doctor.checks.memory:check_memory",
         "disk": "primary.doctor.checks.disk:check_disk",
         "clocks": "primary.doctor.checks.clocks:check_clocks",
+        "description": "primary.doctor.checks.description:check_description",
         "estimate": "primary.doctor.checks.estimate:check_estimate",
     },
 )

@@ -17,6 +17,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
 from aiperf.host import this_host
 from aiperf.run_directory.checksums import without_seal
+from aiperf.run_directory.paths import PRIMARY_NODE
 from primary.launchers import ReplicaSpec, make_launcher
 from slurm.local_cluster import LocalCluster
 from tests.support.hand_made import SIMULATED, aiperf
@@ -111,6 +112,7 @@ def test_the_replicas_of_a_shared_node_know_their_parts(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "WARNING" not in result.stderr
     nodes = without_seal(json.loads((output / "system.json").read_text()))
+    assert "cpu_model" in nodes.pop(PRIMARY_NODE)
     assert [(facts["slurm_node"], facts["cpu_count"]) for facts in nodes.values()] == [("n1", CPUS // 2 * 2)] * 2
 
 
@@ -125,7 +127,9 @@ def test_a_replica_confined_to_one_core_is_named_loudly(tmp_path: Path) -> None:
     confined = f"replicas 0 and 1 can use only 1 of the {CPUS} CPUs of node n1"
     warnings = [line for line in result.stderr.splitlines() if line.startswith("WARNING: ")]
     assert [crowded in line or confined in line for line in warnings] == [True, True], result.stderr
-    for facts in without_seal(json.loads((output / "system.json").read_text())).values():
+    nodes = without_seal(json.loads((output / "system.json").read_text()))
+    assert "warning" not in nodes.pop(PRIMARY_NODE)
+    for facts in nodes.values():
         assert crowded in facts["warning"]
         assert confined in facts["warning"]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.run_directory.paths import PRIMARY_NODE
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.processes import all_end, family, listening
 from tests.support.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
@@ -38,7 +39,10 @@ def test_a_run_of_two_replicas_ends_at_its_deadline(tmp_path: Path) -> None:
     assert sum(trial["operations"] for trial in found["trials"]) == found["operations_total"]
     nothing_is_left(output)
     assert list(output.rglob("checkpoint-*")) == []
-    assert "cpu_model" in json.loads((output / "system.json").read_text())["0"]
+    nodes = json.loads((output / "system.json").read_text())
+    assert "cpu_model" in nodes["0"]
+    assert nodes[PRIMARY_NODE]["host"] == nodes["0"]["host"], "both are on this machine"
+    assert nodes["0"]["run_file_system_bytes"] > 0
     again = aiperf("report", output)
     assert again.stdout.splitlines()[-1] == last
 
