@@ -51,8 +51,12 @@ _A100 = "NVIDIA A100 Tensor Core GPU data sheet (JUN21)"
 _ADA = "NVIDIA Ada GPU Architecture white paper, V2.0"
 _H100 = "NVIDIA H100 Tensor Core GPU data sheet; Hopper Architecture white paper"
 _H200 = "NVIDIA H200 Tensor Core GPU data sheet"
-_GB200 = "NVIDIA GB200 NVL72 data sheet"
+_GB200 = "NVIDIA GB200 NVL72 data sheet, one GPU: FP16/BF16 5 PFLOPS and TF32 2.5 with sparsity, up to 1200 W"
 _GB300 = "NVIDIA GB300 NVL72 data sheet"
+_CDNA4 = (
+    "AMD: 256 compute units (ROCm documentation, GPU specifications); 4096 operations of 16 bits each in a cycle, half "
+    "of FP8 (ISSCC 2026); no TF32; {clock} GHz, {power} W (Hot Chips 2025); 8 TB/s (pages of the series)"
+)
 _CDNA2 = "AMD Instinct MI200 Series data sheet; CDNA 2 white paper"
 _TPU = "Google Cloud TPU documentation, system architecture (cloud.google.com/tpu/docs)"
 _TPU4 = f"{_TPU}; Jouppi et al. 2023, TPU v4 (arXiv:2304.01433), Table 4"
@@ -95,8 +99,10 @@ DEVICES = (
     _device("AMD Instinct MI250X (one of two dies)", r"\bMI250X\b", (191.5, 47.9), 280, 1638.4, _CDNA2),
     _device("AMD Instinct MI300X", r"\bMI300X\b", (1307.4, 653.7), 750, 5300, "AMD Instinct MI300X data sheet"),
     _device("AMD Instinct MI325X", r"\bMI325X\b", (1307.4, 653.7), 1000, 6000, "AMD Instinct MI325X data sheet"),
-    _device("AMD Instinct MI350X", r"\bMI350X\b", (2306.9, 144.2), 1000, 8000, "AMD Instinct MI350X data sheet"),
-    _device("AMD Instinct MI355X", r"\bMI355X\b", (2516.6, 157.3), 1400, 8000, "AMD Instinct MI355X data sheet"),
+    _device("AMD Instinct MI350X", r"\bMI350X\b", (2306.9, 144.2), 1000, 8000,
+            _CDNA4.format(clock=2.2, power=1000)),
+    _device("AMD Instinct MI355X", r"\bMI355X\b", (2516.6, 157.3), 1400, 8000,
+            _CDNA4.format(clock=2.4, power=1400)),
     _device("Intel Data Center GPU Max 1550", r"GPU Max 1550|Ponte Vecchio", (839, 419), 600, 3276.8,
             "Intel Data Center GPU Max Series Technical Overview: 1024 matrix engines x 512 operations x 1.6 GHz"),
     _device("Intel Gaudi 2", r"Gaudi ?2|HL-225", (432, None), 600, 2450, "Intel Gaudi 2 white paper"),
@@ -106,6 +112,10 @@ DEVICES = (
     _device("Google TPU v5e", r"TPU ?v5( ?lite|e)", (197, None), None, 819, _TPU),
     _device("Google TPU v5p", r"TPU ?v5p?$", (459, None), None, 2765, _TPU),
     _device("Google TPU v6e", r"TPU ?v6( ?lite|e)", (918, None), None, 1638, _TPU),
+    # A chip, of two TensorCores.
+    _device("Google TPU7x", r"TPU ?(v7|7x)", (2307, None), None, None, f"{_TPU}/tpu7x: peak compute per chip (BF16)"),
+    _device("AWS Trainium 3", r"Trainium ?3\b", (671, 671), None, 4900,
+            "AWS Neuron documentation, Trainium3 architecture (awsdocs-neuron.readthedocs-hosted.com)"),
     _device("AWS Trainium 2", r"Trainium ?2\b", (667, 667), None, 2900,
             "AWS Neuron documentation, Trainium2 architecture (awsdocs-neuron.readthedocs-hosted.com)"),
     # The later 910B and 910C have no public data sheet.

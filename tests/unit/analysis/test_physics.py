@@ -29,6 +29,7 @@ from tests.support.hand_made import HandMadeRun
         ("NVIDIA GB200", "NVIDIA GB200 (one of two GPUs)"), ("NVIDIA GB300", "NVIDIA GB300 (one of two GPUs)"),
         ("AMD Instinct MI350X", "AMD Instinct MI350X"), ("AMD Instinct MI355X", "AMD Instinct MI355X"),
         ("TPU v6 lite", "Google TPU v6e"), ("Trainium2", "AWS Trainium 2"),
+        ("TPU7x", "Google TPU7x"), ("Trainium3", "AWS Trainium 3"),
         ("NVIDIA A10G", None), ("NVIDIA GB200 MIG 1g.23gb", None), ("NVIDIA H20", None), ("NVIDIA H800", None),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None), ("cpu", None),
     ],
@@ -43,6 +44,14 @@ def test_every_device_has_sane_numbers_and_a_source() -> None:
         assert 5e13 < device.peak_16 < 3e15 and (device.peak_32 is None or device.peak_32 <= device.peak_16)
         assert device.power_w is None or 1e10 < device.peak_16 / device.power_w < 4e12, device.name
         assert len(device.source) > 10
+
+
+@pytest.mark.parametrize(("name", "clock_hz"), [("AMD Instinct MI350X", 2.2e9), ("AMD Instinct MI355X", 2.4e9)])
+def test_peaks_of_cdna_4_follow_from_its_units_and_clock(name: str, clock_hz: float) -> None:
+    device = find_device(name)
+    assert device is not None
+    assert device.peak_16 == pytest.approx(256 * 4096 * clock_hz, rel=1e-4)
+    assert device.peak_32 == pytest.approx(256 * 256 * clock_hz, rel=1e-3), "vector units: there is no TF32"
 
 
 @pytest.mark.parametrize(("name", "count", "ops"), [("Tesla T4", 32, 56.1e12), ("Ascend 910", 4096, 194.53e15)])
