@@ -93,12 +93,16 @@ HARDWARE: dict[str, Field] = {
     "accelerators_per_node": Field("accelerators of a node", measured=_fact("node_accelerators", "accelerators")),
     "accelerator_model_name": Field("accelerator", measured=_fact("accelerator")),
     "accelerator_memory_capacity": Field("memory of an accelerator", measured=_bytes("accelerator_memory_bytes")),
-    "accelerator_frequency": Field("clock of an accelerator", "accelerator_clock"),
+    "accelerator_frequency": Field("clock of an accelerator", "accelerator_clock", _fact("accelerator_clock")),
     "accelerator_on-chip_memories": Field("memories on its chip", "accelerator_caches"),
     "accelerator_memory_configuration": Field("configuration of its memory", "accelerator_memory"),
     "accelerator_host_interconnect": Field("links of accelerators to the host", measured=_fact("accelerator_pcie")),
-    "accelerator_interconnect": Field("links between accelerators", "accelerator_interconnect"),
-    "accelerator_interconnect_topology": Field("topology of those links", "accelerator_topology"),
+    "accelerator_interconnect": Field(
+        "links between accelerators", "accelerator_interconnect", _fact("accelerator_links")
+    ),
+    "accelerator_interconnect_topology": Field(
+        "topology of those links", "accelerator_topology", _fact("accelerator_topology")
+    ),
     "cooling": Field("cooling", "cooling"),
     "hw_notes": Field("notes", "notes"),
     "sw_notes": Field("notes about software", "software_notes"),

@@ -1,4 +1,4 @@
-"""The places of accelerators in a node: PCIe links and memory domains, by the files of Linux."""
+"""Accelerators beyond their names: clocks, links among them and to the host, memory domains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from aiperf.host import text_in, this_host
+from aiperf.machine.vendors import vendor_of_node
 
 ACCELERATORS = re.compile(r"0x(0302|0380|1200)")
 """PCI classes of accelerators: 3D controllers, other display controllers, processing accelerators
@@ -18,7 +19,7 @@ GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
 def describe_devices() -> dict[str, str | int | float | None]:
-    """PCIe links of accelerators as they are and at most, and their memory domains."""
+    """Clocks and links of accelerators, by their driver and by the kernel, and memory domains."""
     links: Counter[str] = Counter()
     domains: dict[str, int] = {}
     for device in sorted(this_host().root.glob("sys/bus/pci/devices/*")):
@@ -33,7 +34,9 @@ def describe_devices() -> dict[str, str | int | float | None]:
         "accelerator_pcie": "; ".join(f"{number} x {link}" for link, number in links.most_common() if link),
         "accelerator_numa": ", ".join(f"{number} at node {domain}" for domain, number in sorted(domains.items())),
     }
-    return {name: text for name, text in found.items() if text}
+    vendor = vendor_of_node()
+    by_driver = vendor.describe() if vendor is not None else {}
+    return {**by_driver, **{name: text for name, text in found.items() if text}}
 
 
 def _link(device: Path, which: str) -> str:

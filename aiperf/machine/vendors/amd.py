@@ -81,6 +81,11 @@ class Amd:
         with _opened() as smi:
             return [_sample(smi, index, handle) for index, handle in _trainable(smi)]
 
+    @classmethod
+    def describe(cls) -> dict[str, str]:
+        """None: the driver is not asked for clocks and links."""
+        return {}
+
 
 @contextmanager
 def _opened() -> Iterator[Any]:

@@ -83,6 +83,10 @@ class Vendor(Protocol):
     def sample(cls) -> list[Fields]:
         """One entry for each, with `index` and the fields that its driver supports."""
 
+    @classmethod
+    def describe(cls) -> dict[str, str]:
+        """Facts of their clocks and of the links between them; those that the driver has."""
+
 
 MOST_CARDS = 1024
 MOST_BYTES = 1 << 50

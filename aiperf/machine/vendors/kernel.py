@@ -104,6 +104,11 @@ class Kernel:
         """Sample every card, with the facts that its driver reports."""
         return [{"index": index, **_sample(card)} for index, card in enumerate(_cards(cls.root))]
 
+    @classmethod
+    def describe(cls) -> dict[str, str]:
+        """None: the driver is not asked for clocks and links."""
+        return {}
+
 
 def _cards(root: Path) -> list[Path]:
     """The device folders of the accelerators."""

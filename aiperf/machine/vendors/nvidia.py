@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations, starmap
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,49 @@ class Nvidia:
                 (index, asked(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(_count() if opened else 0)
             ]
             return [_sample(index, handle) for index, handle in handles if handle is not None]
+
+    @classmethod
+    def describe(cls) -> dict[str, str]:
+        """Highest clocks, NVLinks, and the places of pairs of GPUs in the node, each counted."""
+        with _opened() as opened:
+            handles = [asked(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(_count() if opened else 0)]
+            gpus = [handle for handle in handles if handle is not None]
+            found = {
+                "accelerator_clock": _counted(map(_clock, gpus)),
+                "accelerator_links": _counted(map(_links, gpus)),
+                "accelerator_topology": _counted(starmap(_place, combinations(gpus, 2))),
+            }
+        return {name: known for name, known in found.items() if known}
+
+
+NVLINKS = {1: "1", 2: "2", 3: "2.2", 4: "3", 5: "3.1", 6: "4", 7: "5", 8: "6"}
+"""Generations of NVLink by NVML's numbers (NVML_NVLINK_VERSION_*)."""
+
+PLACES = {0: "on one board", 10: "at one switch", 20: "at several switches", 30: "at one host bridge",
+          40: "at one processor", 50: "at different processors"}  # fmt: skip
+"""Places of two GPUs by their common ancestor (NVML_TOPOLOGY_*)."""
+
+
+def _counted(texts: Iterable[str]) -> str:
+    return "; ".join(f"{times} x {known}" for known, times in Counter(filter(None, texts)).most_common())
+
+
+def _clock(gpu: Any) -> str:
+    most = number(asked(pynvml.nvmlDeviceGetMaxClockInfo, gpu, pynvml.NVML_CLOCK_SM))
+    return f"{most:g} MHz" if most else ""
+
+
+def _links(gpu: Any) -> str:
+    """The links of a GPU that are up, and their generation."""
+    links = range(pynvml.NVML_NVLINK_MAX_LINKS)
+    up = [link for link in links if asked(pynvml.nvmlDeviceGetNvLinkState, gpu, link) == pynvml.NVML_FEATURE_ENABLED]
+    version = number(asked(pynvml.nvmlDeviceGetNvLinkVersion, gpu, up[0])) if up else None
+    return f"{len(up)} NVLinks {NVLINKS.get(int(version), '') if version else ''}".rstrip() if up else ""
+
+
+def _place(gpu: Any, other: Any) -> str:
+    level = number(asked(pynvml.nvmlDeviceGetTopologyCommonAncestor, gpu, other))
+    return PLACES.get(int(level), "") if level is not None else ""
 
 
 @contextlib.contextmanager

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from aiperf.machine import description
 from aiperf.machine.description import describe_parts, programs
 from aiperf.machine.description.processors import modules_of
 from aiperf.machine.description.storage import describe_storage, folders_of
+from tests.support.driver import FakeDriver
 from tests.support.machines import Machine, imitate
 
 FILES = {
@@ -146,6 +148,29 @@ def test_slurm_is_asked_inside_its_jobs_alone(root: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(programs, "_version", lambda *words: " ".join(words))
     assert "slurm" not in programs.describe_programs({})
     assert programs.describe_programs({"SLURM_JOB_ID": "7"})["slurm"] == "scontrol --version"
+
+
+def test_gpus_describe_clocks_nvlinks_and_their_places(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeDriver(gpus=4).install(monkeypatch.setattr)
+
+    def link(gpu: int, number: int) -> int:
+        if number >= 18:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return 1 if gpu < 3 or number < 17 else 0
+
+    def ancestor(one: int, other: int) -> int:
+        return 40 if one // 2 == other // 2 else 50
+
+    for name, answer in (
+        ("DeviceGetHandleByIndex", lambda index: index), ("DeviceGetMaxClockInfo", lambda gpu, kind: 1980),
+        ("DeviceGetNvLinkState", link), ("DeviceGetTopologyCommonAncestor", ancestor),
+        ("DeviceGetNvLinkVersion", lambda gpu, number: pynvml.NVML_NVLINK_VERSION_4_0),
+    ):  # fmt: skip
+        monkeypatch.setattr(pynvml, f"nvml{name}", answer)
+    found = describe_parts({})
+    assert found["accelerator_clock"] == "4 x 1980 MHz"
+    assert found["accelerator_links"] == "3 x 18 NVLinks 4; 1 x 17 NVLinks 4"
+    assert found["accelerator_topology"] == "4 x at different processors; 2 x at one processor"
 
 
 def test_every_part_is_asked() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
 from aiperf.config.sections.system import SystemSection
-from aiperf.rules.description import HARDWARE, OPTIONAL, OTHERS, describe, missing
+from aiperf.rules.description import HARDWARE, OPTIONAL, OTHERS, Fact, describe, missing
 from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
@@ -18,7 +19,7 @@ from analysis.results.ranking import rank
 from analysis.results.source import RunResult
 from tests.support.hand_made import HandMadeRun
 
-NODE = {
+NODE: dict[str, Fact] = {
     "host": "n1", "os": "Linux", "cpu_model": "EPYC 9654", "cpu_count": 96, "cpu_sockets": 2, "cpu_cores": 192,
     "cpu_max_mhz": 3707.8, "cpu_caches": "L1d 32K, L3 32768K", "node_cpu_count": 384, "node_memory_bytes": 1 << 40,
     "accelerators": 8, "node_accelerators": 8, "accelerator": "NVIDIA H100 80GB HBM3",
@@ -27,10 +28,10 @@ NODE = {
     "infiniband": "8 x 400 Gb/sec (4X NDR), InfiniBand, MT4129", "mpi": "mpirun (Open MPI) 4.1.6", "python": "3.12.1",
 }  # fmt: skip
 
-DECLARED = {key: f"declared {key}" for key in SystemSection.model_fields if key != "year"}
+DECLARED: dict[str, Fact] = {key: f"declared {key}" for key in SystemSection.model_fields if key != "year"}
 
 
-def reported(root: Path, declared: dict[str, object], primary: bool = True) -> Report:
+def reported(root: Path, declared: Mapping[str, Fact], primary: bool = True) -> Report:
     run = HandMadeRun(root, {f"system.{key}": value for key, value in declared.items()}).at(0).release(100)
     run.at(1).start_trial(1).at(60).epoch(1, 1).end(100)
     nodes = {"0": NODE, **({"primary": {**NODE, "host": "login"}} if primary else {})}
