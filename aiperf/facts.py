@@ -60,6 +60,13 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
 
     They are evaluated images, too.
     """
+    test_images: Many | None = None
+    """Number of test examples, which are evaluated once, at a training's end; None: none were.
+
+    They are not among `images_evaluated`, and no work that counts.
+    """
+    test_measures: dict[str, float] | None = None
+    """Measures of these examples."""
     weights: Name | None = None
     """SHA-256 of the weights at the end of the epoch (`aiperf.run_directory.step_evidence`)."""
     state: Name | None = None

@@ -18,8 +18,9 @@ from aiperf.untrusted.reading import MIB, Limits, read_outside
 
 MANIFEST_NAME = "dataset.json"
 
-Split = Literal["train", "validation"]
+Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
+"""The splits that every data set has; scientific data may have a test split, too."""
 
 _HEXADECIMAL = "^[0-9a-f]{64}$"
 

@@ -3,7 +3,7 @@
 An image's entry is the SHA-256 of its encoded bytes (32 bytes) and its label (4 bytes, big-endian,
 unsigned, counted from 1). A split's fingerprint is the SHA-256 of the entries of all its images,
 sorted and concatenated. The data set's is the SHA-256 of the fingerprints of training and
-validation (32 bytes each). All are written in hexadecimal.
+validation, and of a test split if there is one (32 bytes each). All are written in hexadecimal.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def sorted_entries(files: Iterable[bytes]) -> bytes:
     return b"".join(sorted(entry for entries in files for entry in cut(entries)))
 
 
-def overall_fingerprint(train: str | None, validation: str | None) -> str | None:
+def overall_fingerprint(train: str | None, validation: str | None, *test: str) -> str | None:
     """The fingerprint of a data set; None if that of a split is unknown."""
     if train is None or validation is None:
         return None
-    return hashlib.sha256(bytes.fromhex(train) + bytes.fromhex(validation)).hexdigest()
+    return hashlib.sha256(bytes.fromhex("".join((train, validation, *test)))).hexdigest()
 
 
 def entries_name(split: str) -> str:

@@ -42,8 +42,10 @@ _MEASURED = ("loss", "validation_loss", "learning_rate", "input_s")
 INPUT = 3
 """Column of the seconds of waiting for images."""
 
-_FURTHER = attrgetter("measured_quality", "measures", "training_measures", "state", "resumed")
-_NOTHING = (None,) * 5
+_FURTHER = attrgetter(
+    "measured_quality", "measures", "training_measures", "state", "resumed", "test_images", "test_measures"
+)
+_NOTHING = (None,) * 7
 
 
 def places_of(marks: Marks) -> list[int]:
@@ -100,13 +102,13 @@ class Epochs:
         trial, epoch, trained, evaluated, correct = self.whole[row, TRIAL:].tolist()
         loss, validation_loss, learning_rate, input_s = self.measured[row].tolist()
         evidence, weights = (text_of(value) or None for value in self.hashes[row].tolist())
-        quality, measures, training_measures, state, resumed = self.further[row] or _NOTHING
+        quality, measures, training_measures, state, resumed, *tested = self.further[row] or _NOTHING
         return EpochCompleted(
             trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated,
             correct=None if correct == UNCLASSIFIED else correct, loss=loss, validation_loss=validation_loss,
             learning_rate=learning_rate, measured_quality=quality, evidence=evidence, measures=measures,
             training_measures=training_measures, weights=weights, state=state, resumed=resumed,
-            input_s=None if isnan(input_s) else input_s,
+            input_s=None if isnan(input_s) else input_s, test_images=tested[0], test_measures=tested[1],
         )  # fmt: skip
 
     def stamped(self, row: int) -> Stamped[EpochCompleted]:

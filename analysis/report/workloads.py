@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from analysis.report.estimates import Part
 
 
@@ -26,6 +28,8 @@ class QualityPart(Part):
     """Measures of the validation examples by name."""
     training_measures: dict[str, float]
     """Measures of training examples by name, in the last epoch of a training; else empty."""
+    test_measures: dict[str, float] = Field(default_factory=dict)
+    """Measures of the test split by name, in the last epoch of a training; else empty."""
 
 
 class ModelTrialPart(Part):
@@ -110,6 +114,8 @@ class InstancePart(ToQualityPart, RatesPart):
     """The first measure of the target: at the epoch that reached it, else of the best epoch."""
     training_quality: float | None
     """The measure on training examples at the end of the training; null if it did not end."""
+    test_quality: float | None = None
+    """The measure on the test split at the end of the training; null without a split or an end."""
     started_s: float | None
     """Seconds from the start of the run to the first job."""
     duration_s: float
@@ -154,6 +160,12 @@ class WorkloadPart(ToQualityPart, RatesPart):
     """Median quality of the models."""
     training_quality: float | None
     """Median quality on training examples of the models."""
+    test_quality: float | None = None
+    """Median quality on the test split of the models; null without such a split."""
+    test_images: int | None = None
+    """Number of examples of the test split, which are evaluated once a training and do not count as
+    work.
+    """
     time_to_quality_least_s: float | None
     """The shortest time of a model."""
     time_to_quality_most_s: float | None

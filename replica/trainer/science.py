@@ -28,7 +28,7 @@ from replica.trainer.schedules import ScheduledRate
 from replica.trainer.settings import framework_variables
 from replica.trainer.tasks import TASKS
 from replica.trainer.tasks.contract import Measures, Task, trained_variables
-from replica.trainer.training import TrainingInputs
+from replica.trainer.training import FinalQuality, TrainingInputs
 from workloads.contract import Batch, Sums
 from workloads.data import find_set
 from workloads.science import SCIENCE
@@ -94,7 +94,9 @@ class MeasuredWorkload:
 
 
 class MeasuredTraining:
-    """The quality of a workload on training examples (`TrainingQuality`)."""
+    """The quality of a workload on training examples (`FinalQuality`)."""
+
+    counted = True
 
     def __init__(self, workload: MeasuredWorkload, source: ScienceSource) -> None:
         self._workload = workload
@@ -113,6 +115,32 @@ class MeasuredTraining:
         """Add the measures of the sample to the facts; its examples count as evaluated."""
         total = facts.images_evaluated + evaluated.examples
         return replace(facts, images_evaluated=total, training_measures=self._workload.measures(facts.epoch))
+
+
+class MeasuredTest:
+    """The quality of a workload on the test split (`FinalQuality`).
+
+    No rule asks for it, and no score counts it: sets of any size may have a test split.
+    """
+
+    counted = False
+
+    def __init__(self, workload: MeasuredWorkload, source: ScienceSource) -> None:
+        self._workload = workload
+        self._source = source
+
+    @property
+    def images(self) -> int:
+        """Number of test examples."""
+        return self._source.dataset.test_images
+
+    def batches(self, batch_size: int, share: RankShare) -> Batches:
+        """Batches of the rank's part of the test examples."""
+        return self._source.test_batches(batch_size, share)
+
+    def add(self, facts: EpochFacts, evaluated: Sums) -> EpochFacts:
+        """Add the measures of the test examples to the facts, and their number."""
+        return replace(facts, test_images=evaluated.examples, test_measures=self._workload.measures(facts.epoch))
 
 
 def gather_rows(collective: Collective, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -159,7 +187,10 @@ class ReadyScience:
         trained = Trained(task.network, variables, size.schedule.weight_decay)
         self._groups = request.hybrid.groups if request.hybrid is not None else 1
         self._rate = ScheduledRate(size.schedule, request, collective.size)
-        inputs = TrainingInputs(workload, source, collective, request, self._rate, MeasuredTraining(workload, source))
+        finally_measured: tuple[FinalQuality, ...] = (MeasuredTraining(workload, source),)
+        if dataset.test_images:
+            finally_measured += (MeasuredTest(workload, source),)
+        inputs = TrainingInputs(workload, source, collective, request, self._rate, finally_measured)
         self._training = training_of(compiled, inputs, trained, clock)
         self._training.warm_up()
         compiled.take_rows()  # of the blank example

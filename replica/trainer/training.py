@@ -146,12 +146,16 @@ def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
     return math.ceil(images / (request.batch_size * ranks))
 
 
-class TrainingQuality(Protocol):
-    """The quality on training images, which are evaluated at the end of a training."""
+class FinalQuality(Protocol):
+    """The quality on images that are evaluated once, at the end of a training."""
 
     @property
     def images(self) -> int:
         """Number of these images."""
+
+    @property
+    def counted(self) -> bool:
+        """True if they are among the evaluated images of the epoch, as its progress reports say."""
 
     def batches(self, batch_size: int, share: RankShare) -> Batches:
         """Batches of the rank's part of them, as of validation images."""
@@ -169,8 +173,8 @@ class TrainingInputs:
     collective: Collective
     request: TrainRequest
     rate: Rate
-    training_quality: TrainingQuality | None = None
-    """Quality on training images; None: they are not evaluated."""
+    final_qualities: tuple[FinalQuality, ...] = ()
+    """Qualities that are measured once, at the end."""
     group: int = 0
     """Group of this collective, out of `groups`; 0 unless the training is hybrid."""
     groups: int = 1
@@ -189,7 +193,7 @@ class Training:
         self._collective = inputs.collective
         self._request = inputs.request
         self._rate = inputs.rate
-        self._training_quality = inputs.training_quality
+        self._final_qualities = inputs.final_qualities
         self._clock = clock
         self._source = inputs.source
         self._images = inputs.source.dataset
@@ -297,7 +301,7 @@ class Training:
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
         facts = replace(facts, input_s=round(self._epochs.waited_s, 3))
-        facts = self._judge_training(facts, replace(so_far, images_evaluated=evaluated.examples), report)
+        facts = self._judge_finally(facts, so_far, report)
         if self._evidence.wanted:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))
         return facts, weights
@@ -327,22 +331,27 @@ class Training:
         report.phase("evaluate")
         return self._evaluate(self._epochs.validation(), self._images.validation_images, so_far, report)
 
-    def _judge_training(self, facts: EpochFacts, so_far: ProgressFacts, report: Reporter) -> EpochFacts:
-        """Evaluate training images, too, in the last epoch of a workload that asks for it."""
-        quality = self._training_quality
-        if quality is None or not (facts.epoch == self._request.epochs or self._reached(facts)):
+    def _judge_finally(self, facts: EpochFacts, so_far: ProgressFacts, report: Reporter) -> EpochFacts:
+        """Evaluate further images in the last epoch of a workload that asks for it."""
+        if not (facts.epoch == self._request.epochs or self._reached(facts)):
             return facts
-        batches = quality.batches(self._request.batch_size, self._share.in_group)
-        return quality.add(facts, self._evaluate(batches, quality.images, so_far, report))
+        for quality in self._final_qualities:
+            batches = quality.batches(self._request.batch_size, self._share.in_group)
+            before = replace(so_far, images_evaluated=facts.images_evaluated)
+            facts = quality.add(facts, self._evaluate(batches, quality.images, before, report, quality.counted))
+        return facts
 
-    def _evaluate(self, batches: Batches, images: int, so_far: ProgressFacts, report: Reporter) -> Sums:
+    def _evaluate(
+        self, batches: Batches, images: int, so_far: ProgressFacts, report: Reporter, counted: bool = True
+    ) -> Sums:
         """Evaluate this many images of all ranks; `so_far` has the epoch's images before them."""
         steps = steps_for(images, self._request, self._collective.size)
         totals: Any = 0.0
         for results, due in self._walk(self._steps.evaluate, batches, steps, so_far.epoch):
             totals = totals + results.astype(np.float64).sum(axis=0)
             if due:
-                report.progress(replace(so_far, images_evaluated=so_far.images_evaluated + round(totals[-1])))
+                done = round(totals[-1]) if counted else 0
+                report.progress(replace(so_far, images_evaluated=so_far.images_evaluated + done))
         return Sums.of(totals)
 
     def _walk(

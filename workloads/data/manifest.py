@@ -94,20 +94,29 @@ class ScienceManifest(_Part):
     channels: tuple[Channel, ...] = Field(min_length=1, max_length=64)
     train: ScienceSplit
     validation: ScienceSplit
+    test: ScienceSplit | None = None
+    """Samples that are evaluated once, at the end of a training; None: there are none."""
     fingerprint: str = Field(pattern=_HEXADECIMAL)
 
     @model_validator(mode="after")
     def _is_that_of_the_splits(self) -> Self:
-        if self.fingerprint != overall_fingerprint(self.train.fingerprint, self.validation.fingerprint):
+        if self.fingerprint != overall_fingerprint(*(self.split(split).fingerprint for split in self.splits)):
             raise ValueError("its fingerprint is not that of its splits")
         # Sizes come from outside, and arrays are made by them.
         if not all(0 < size <= 1 << 14 for size in self.grid):
             raise ValueError(f"the grid {self.grid} is not possible")
         return self
 
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The splits that it has: training, validation, and often a test split."""
+        return SPLITS if self.test is None else (*SPLITS, "test")
+
     def split(self, name: Split) -> ScienceSplit:
-        """Give one of the two splits."""
-        return self.train if name == "train" else self.validation
+        """Give one of `splits`."""
+        found = {"train": self.train, "validation": self.validation, "test": self.test}[name]
+        assert found is not None, f"a data set without a {name} split"
+        return found
 
 
 def fingerprint_of(entries: Iterable[bytes]) -> str:
@@ -156,13 +165,15 @@ def _read(path: Path, modified_ns: int, size: int) -> ScienceManifest:
 
 def write_science_manifest(data_dir: Path, manifest: ScienceManifest) -> None:
     """Write dataset.json, whole or not at all. Raises OSError."""
-    write_atomically(data_dir / MANIFEST_NAME, manifest.model_dump_json(indent=1).encode() + b"\n")
+    # A set without a test split is described as earlier versions describe it, and read it.
+    left_out = {"test"} if manifest.test is None else None
+    write_atomically(data_dir / MANIFEST_NAME, manifest.model_dump_json(indent=1, exclude=left_out).encode() + b"\n")
 
 
 def file_problems(data_dir: Path, manifest: ScienceManifest) -> list[str]:
     """Lines about files that are missing, or that have another size, without a look into them."""
     problems = []
-    for file in (file for split in SPLITS for file in manifest.split(split).files):
+    for file in (file for split in manifest.splits for file in manifest.split(split).files):
         try:
             size = (data_dir / file.name).stat().st_size
         except OSError as error:

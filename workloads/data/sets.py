@@ -42,6 +42,8 @@ class ScienceSet:
     fingerprint: str
     generated: bool
     """True for generated samples, False for real data."""
+    test_images: int = 0
+    """Number of examples of the test split; 0 if the set has none."""
 
 
 def find_set(name: str, data_dir: str | Path | None) -> ScienceSet:
@@ -76,6 +78,7 @@ def find_set(name: str, data_dir: str | Path | None) -> ScienceSet:
         targets,
         manifest.fingerprint,
         manifest.generated is not None,
+        manifest.test.images * fields if manifest.test is not None else 0,
     )
 
 

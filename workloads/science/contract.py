@@ -98,6 +98,10 @@ class DataNeeds:
     train_examples: int
     """Number of training examples of the official data, or to generate for a rehearsal."""
     validation_examples: int
+    test_examples: int = 0
+    """Number of test examples to generate for a rehearsal. Observed data bring their own: they are
+    evaluated once, at the end of a training.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ _HEP_224 = DataNeeds(
 
 _HEP_32 = DataNeeds(
     source="hep", folder="hep-32", input_shape=(32, 32, 3), target_shape=(TARGETS,),
-    train_examples=8_000, validation_examples=3_000,
+    train_examples=8_000, validation_examples=3_000, test_examples=1_000,
 )  # fmt: skip
 
 RESNET_HEP = ScienceWorkload(

@@ -133,6 +133,7 @@ def _model(data: RunData, workload: WorkloadPart, model: InstancePart) -> Tracke
     results = {
         "quality": model.quality,
         "training_quality": model.training_quality,
+        "test_quality": model.test_quality,
         "time_to_quality_s": model.time_to_quality_s,
         "energy_to_quality_j": model.energy_to_quality_j,
         "cost_to_quality": model.cost_to_quality,

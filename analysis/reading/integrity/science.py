@@ -81,7 +81,7 @@ def check_model_training(traces: Traces, view: RunView) -> Iterator[Damage]:
 def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterator[Damage]:
     """Measures that are missing or no numbers, and a quality that is another one."""
     epoch = place.body
-    for kind in (epoch.measures or {}, epoch.training_measures or {}):
+    for kind in (epoch.measures or {}, epoch.training_measures or {}, epoch.test_measures or {}):
         for name, value in kind.items():
             if not isfinite(value):
                 yield place.damage("bounds", f"the measure {name} is {value}", "a finite number")
@@ -90,9 +90,7 @@ def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterat
     missing = [name for name, value in measured_of(epoch, started).items() if value is None]
     if missing:
         yield place.damage("bounds", f"epoch {epoch.epoch} has no {', '.join(missing)}", "every measure of the target")
-    if epoch.training_measures is not None and epoch.epoch != started.epochs and not reaches_target(epoch, started):
-        found = f"measures of training examples in epoch {epoch.epoch} of {started.epochs}"
-        yield place.damage("bounds", found, "none before the end of the training")
+    yield from _final_measures(place, started)
     first = next(iter(started.target))
     measure = (epoch.measures or {}).get(first)
     if measure is not None and epoch.measured_quality is not None:
@@ -100,6 +98,17 @@ def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterat
         expected = measure if started.higher else -measure
         if not isclose(epoch.measured_quality, expected, rel_tol=SAME, abs_tol=SAME):
             yield place.damage("bounds", f"a quality of {epoch.measured_quality}", f"{expected}, by the {first}")
+
+
+def _final_measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterator[Damage]:
+    """Measures of training or test examples before the end, or of no test examples."""
+    epoch = place.body
+    for kind, values in (("training", epoch.training_measures), ("test", epoch.test_measures)):
+        if values is not None and epoch.epoch != started.epochs and not reaches_target(epoch, started):
+            found = f"measures of {kind} examples in epoch {epoch.epoch} of {started.epochs}"
+            yield place.damage("bounds", found, "none before the end of the training")
+    if (epoch.test_measures is None) != (not epoch.test_images):
+        yield place.damage("bounds", f"{epoch.test_images or 0} test examples", "measures of test examples, or neither")
 
 
 def rows_of_model(trace: Trace, view: RunView) -> Iterator[EpochRows]:
@@ -237,3 +246,7 @@ def check_workload_images(view: RunView) -> Iterator[Damage]:
             if other or body.images_evaluated not in (0, validated + more):
                 shown = f"{body.images_trained} images trained and {body.images_evaluated} evaluated in an epoch"
                 yield place.damage("bounds", shown, f"{trained}, and {validated + more}")
+        tests = [place for place in places if place.body.test_images]
+        for place in tests:
+            if place.body.test_images != tests[0].body.test_images:
+                yield place.damage("bounds", f"{place.body.test_images} test examples", f"{tests[0].body.test_images}")

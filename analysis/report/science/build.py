@@ -140,6 +140,8 @@ def _workload(data: RunData, name: str, models: Sequence[Model], found: Surround
         targets=first.target if first is not None else {},
         quality=_median(part.quality for part in parts),
         training_quality=_median(part.training_quality for part in parts),
+        test_quality=_median(part.test_quality for part in parts),
+        test_images=next((model.test_images for model in models if model.test_images), None),
         time_to_quality_least_s=min(times, default=None),
         time_to_quality_most_s=max(times, default=None),
         valid_operations_per_joule=_median(map(_valid_per_joule, parts)),
@@ -208,6 +210,7 @@ def _instance(data: RunData, model: Model, found: Surroundings) -> InstancePart:
         reached=model.reached is not None,
         quality=best.quality if best is not None else None,
         training_quality=model.training_quality,
+        test_quality=model.test_quality,
         started_s=(model.start_ms - data.start_ms) / 1000 if data.start_ms is not None else None,
         duration_s=seconds,
         images_trained=sum(trial.images_trained for trial in trials),
@@ -240,6 +243,7 @@ def _curve(data: RunData, model: Model) -> tuple[QualityPart, ...]:
             t_s=(reading.time_ms - model.start_ms) / 1000, trial=reading.trial, epoch=reading.facts.epoch,
             images=trained, operations=done, quality=reading.quality, reached=reading.reached,
             measures=reading.facts.measures or {}, training_measures=reading.facts.training_measures or {},
+            test_measures=reading.facts.test_measures or {},
         )
         for reading, trained, done in zip(model.readings, images, operations, strict=True)
     )  # fmt: skip

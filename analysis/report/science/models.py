@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -61,9 +62,22 @@ class Model:
     @property
     def training_quality(self) -> float | None:
         """The first measure of the target on training examples, as last evaluated."""
+        return self._last(reading.facts.training_measures for reading in self.readings)
+
+    @property
+    def test_quality(self) -> float | None:
+        """The first measure of the target on the test split, as last evaluated."""
+        return self._last(reading.facts.test_measures for reading in self.readings)
+
+    @property
+    def test_images(self) -> int | None:
+        """Number of examples of the test split; None if they were not evaluated."""
+        found = [reading.facts.test_images for reading in self.readings if reading.facts.test_images]
+        return found[-1] if found else None
+
+    def _last(self, measures: Iterable[dict[str, float] | None]) -> float | None:
         name = next(iter(self.begun.target), "") if self.begun is not None else ""
-        found = [reading.facts.training_measures.get(name) for reading in self.readings
-                 if reading.facts.training_measures is not None]  # fmt: skip
+        found = [values.get(name) for values in measures if values is not None]
         return found[-1] if found else None
 
 

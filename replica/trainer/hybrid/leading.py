@@ -85,7 +85,7 @@ class LeadingTraining(GroupTraining):
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, rate, trained, evaluated)
         facts = replace(facts, input_s=round(self._epochs.waited_s, 3))
-        return self._judge_training(facts, replace(so_far, images_evaluated=evaluated.examples), report), weights
+        return self._judge_finally(facts, so_far, report), weights
 
     def _settle(self, epoch: int, early: bool, report: Reporter) -> None:
         """Take the servers' values in place of the average; at an early end, the final ones."""

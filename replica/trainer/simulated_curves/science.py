@@ -37,9 +37,10 @@ class ScienceCourse:
     def facts(self, epoch: int) -> EpochFacts:
         """The facts of an epoch: all measures of the target at one share of it.
 
-        At the end they have the measures of training images, too.
+        At the end they have the measures of training images, too, and of a test split.
         """
         trained, validated = self.dataset.train_images, self.dataset.validation_images
+        tested = self.dataset.test_images
         share = min(1.0, accuracy_after(epoch, self.request.max_epochs, self.share))
         target = self.size.target.items()
         measures = {name: wanted * share if self.size.higher else wanted / share for name, wanted in target}
@@ -54,6 +55,8 @@ class ScienceCourse:
             measured_quality=self.size.quality(measures),
             measures=measures,
             training_measures=measures if ends else None,
+            test_images=tested if ends and tested else None,
+            test_measures=measures if ends and tested else None,
         )
 
     def reached(self, facts: EpochFacts) -> bool:

@@ -124,7 +124,7 @@ def test_check_lists_every_problem(science: Path, tmp_path: Path) -> None:
         "climo_1979.h5: its checksum is not that of dataset.json",
         "train: the fingerprint of its samples is ",
         "climo_1982.h5: holds 5 samples, not 6",
-        "note: climo_1984.h5: is not part of training or validation",
+        "note: climo_1984.h5: is part of no split",
     ):
         assert problem in done.stdout
     assert re.fullmatch(r"35 training and 5 validation samples; \d+ problem\(s\)", done.stdout.splitlines()[-1])
@@ -151,6 +151,30 @@ def test_missing_files_and_samples_of_both_splits_are_problems(science: Path, tm
     assert f"2 validation samples are training samples: {validation}, index 1; {validation}, index 2" in problems
     (folder / train).unlink()
     assert f"{train}: No such file or directory" in check(folder, silent, workers=0).problems
+
+
+def test_a_test_split_is_described_with_the_files_that_the_field_publishes(tmp_path: Path) -> None:
+    folder = tmp_path / "hep"
+    recipe = ScienceRecipe("hep", {"train": 20, "validation": 5, "test": 6}, 16, seed=3)
+    made = synthesize(recipe, folder, silent, workers=0)
+    assert made.test is not None
+    assert [file.name for file in made.test.files] == ["test.h5"]
+    done = aiperf("dataset", "check", folder, "--workers", 1)
+    assert done.stdout == "20 training and 5 validation samples, and 6 test samples; 0 problem(s)\n"
+    (folder / "test.h5").rename(tmp_path / "test.h5")
+    without = describe(folder, silent, workers=0)
+    assert (without.test, without.generated) == (None, made.generated), "the samples are no less generated"
+    assert "test" not in json.loads((folder / MANIFEST_NAME).read_text()), "as earlier versions read it"
+    assert without.fingerprint != made.fingerprint
+    shutil.copy(folder / "val.h5", folder / "test.h5")
+    assert "note: test.h5: is part of no split" in aiperf("dataset", "check", folder, "--workers", 1).stdout
+    describe(folder, silent, workers=0)
+    problems = check(folder, silent, workers=0).problems
+    assert any(line.startswith("5 test samples are validation samples: test.h5, index 0") for line in problems), (
+        problems
+    )
+    (tmp_path / "test.h5").replace(folder / "test.h5")
+    assert describe(folder, silent, workers=0) == made
 
 
 def test_what_was_not_generated_is_not_called_generated(science: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tests.support.processes import family, lives, words_of
 from tests.support.runs import Watched, agents, count_epochs, nothing_is_left, wait_for, wait_for_epochs
 from tests.support.science.mlperf import complaints
 
-IMAGES, VALIDATION = 1500, 400
+IMAGES, VALIDATION, TEST = 1500, 400, 90
 SUITE = ("--suite", "science", "--rehearsal", "--workload", "hepcnn")
 
 
@@ -28,7 +29,8 @@ SUITE = ("--suite", "science", "--rehearsal", "--workload", "hepcnn")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small data set of collisions."""
     folder = tmp_path_factory.mktemp("science")
-    made = aiperf("dataset", "synthesize", "hep", folder / "hep-32", "--images", IMAGES, "--validation", VALIDATION)
+    words = ("--images", IMAGES, "--validation", VALIDATION, "--test", TEST)
+    made = aiperf("dataset", "synthesize", "hep", folder / "hep-32", *words)
     assert made.returncode == 0, made.stderr
     return folder
 
@@ -104,6 +106,11 @@ def test_every_epoch_has_all_images_and_the_last_one_training_images_too(killed:
             assert body.quality == body.measures["accuracy"]
             assert (body.training_measures is not None) == ends
             assert set(body.training_measures or body.measures) == set(body.measures)
+            assert body.test_images == (TEST if ends else None), "the test split, once, and no work that counts"
+            assert set(body.test_measures or {}) == (set(body.measures) if ends else set())
+    (part,) = json.loads((killed[0] / "report" / "report.json").read_text())["workloads"]
+    assert part["test_images"] == TEST
+    assert all(0 <= model["test_quality"] <= 1 for model in part["models"])
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,9 @@ CUBES = Architecture((
 ))  # fmt: skip
 """A small network of volumes with four parameters."""
 
+TEST_IMAGES = 500
+"""Examples of a test split."""
+
 ONCE = ({"network": "network", "forward": 1, "backward": 1, "input_gradient": 0},)
 EVALUATED = ({"network": "network", "forward": 1, "backward": 0, "input_gradient": 0},)
 
@@ -153,15 +156,16 @@ class ScienceRun(HandMadeRun):
 
     def measured(self, trial: int, epoch: int, **measures: float) -> ScienceRun:
         """Record an epoch with its measures; the first one is the target's."""
-        return self._measured(trial, epoch, measures, None)
+        return self.judged(trial, epoch, None, None, **measures)
 
-    def judged(self, trial: int, epoch: int, training: Mapping[str, float], **measures: float) -> ScienceRun:
-        """The same of an epoch that evaluates as many training examples, with these measures."""
-        return self._measured(trial, epoch, measures, training)
+    def judged(
+        self, trial: int, epoch: int, training: Mapping[str, float] | None, test: Mapping[str, float] | None = None,
+        **measures: float,
+    ) -> ScienceRun:  # fmt: skip
+        """The same of an epoch that evaluates as many training examples, with these measures.
 
-    def _measured(
-        self, trial: int, epoch: int, measures: Mapping[str, float], training: Mapping[str, float] | None
-    ) -> ScienceRun:
+        With `test`, also `TEST_IMAGES` of a test split.
+        """
         job = self._jobs[trial]
         assert job.workload is not None
         sizes = SIZES if self.config.science.size == "rehearsal" else EPOCH_IMAGES
@@ -173,6 +177,7 @@ class ScienceRun(HandMadeRun):
             validation_loss=1.0, learning_rate=0.01, measures=dict(measures),
             measured_quality=first if TERMS[job.workload]["higher"] else -first,
             training_measures=dict(training) if training is not None else None,
+            test_images=TEST_IMAGES if test else None, test_measures=dict(test) if test is not None else None,
         ))  # fmt: skip
         return self
 

@@ -1,7 +1,8 @@
 """Images of collisions in HDF5, 64 x 64 and 224 x 224.
 
 64: `train.h5`, `val.h5` and `test.h5` with a group `all_events` (eracah/atlas_dl,
-NERSC/cori-intml-examples). 224: `*train*.h5` and `*val*.h5` (NERSC/hep_cnn_benchmark, `utils.py`).
+NERSC/cori-intml-examples). 224: `*train*.h5`, `*val*.h5` and `*test*.h5` (NERSC/hep_cnn_benchmark,
+`utils.py`). A test split is left out if its files are.
 Energies are in GeV.
 """
 
@@ -18,7 +19,7 @@ from workloads.data.formats.fields import NUMBERS, Field, Values, negative, neit
 from workloads.data.formats.hdf5 import FileNames, HDF5Format
 from workloads.data.formats.names import Found, matching, numbered
 
-STEMS: Mapping[Split, str] = {"train": "train", "validation": "val"}
+STEMS: Mapping[Split, str] = {"train": "train", "validation": "val", "test": "test"}
 
 MOST_SAMPLES_A_FILE = 10_000
 """Most samples of a new file, so that several are made in parallel."""
@@ -29,11 +30,11 @@ _LABEL = (("is neither 0 nor 1", neither_0_nor_1),)
 
 
 def _find_64(folder: Path) -> Found:
-    return matching(folder, {"train": ("train.h5", "train-*.h5"), "validation": ("val.h5", "val-*.h5")})
+    return matching(folder, {split: (f"{stem}.h5", f"{stem}-*.h5") for split, stem in STEMS.items()})
 
 
 def _find_224(folder: Path) -> Found:
-    return matching(folder, {"train": ("*train*.h5",), "validation": ("*val*.h5",)})
+    return matching(folder, {split: (f"*{stem}*.h5",) for split, stem in STEMS.items()})
 
 
 def _new_64(split: Split, samples: int) -> list[tuple[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aiperf.config.dataset_manifest import SPLITS, Split
+from aiperf.config.dataset_manifest import Split
 
 Found = Mapping[Split, Sequence[str]]
 
@@ -16,7 +16,7 @@ def matching(folder: Path, patterns: Mapping[Split, Sequence[str]]) -> Found:
         split: sorted(
             {str(path.relative_to(folder)) for pattern in patterns[split] for path in folder.glob(pattern)}
         )
-        for split in SPLITS
+        for split in patterns
     }  # fmt: skip
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aiperf.config.dataset_manifest import Split
 from workloads.data.arrays import Rows, stacked
 from workloads.data.generators import cosmology, hep, weather
-from workloads.data.generators.streams import VALIDATION_START
+from workloads.data.generators.streams import TEST_START, VALIDATION_START
+
+FIRST: Mapping[Split, int] = {"train": 0, "validation": VALIDATION_START, "test": TEST_START}
+"""Number of the first sample of each split."""
 
 Sampler = Callable[[int, int, int], Rows]
 """Function that makes inputs and targets of a sample from seed, number and size."""
@@ -29,8 +32,7 @@ class GeneratedData:
 
     def rows(self, seed: int, split: Split, numbers: range, size: int) -> Rows:
         """Make the samples of these numbers of a split."""
-        first = 0 if split == "train" else VALIDATION_START
-        return stacked([self.sample(seed, first + number, size) for number in numbers])
+        return stacked([self.sample(seed, FIRST[split] + number, size) for number in numbers])
 
 
 HEP = GeneratedData("hep", hep.sample, 32, range(16, 513), lambda size: "hep-224" if size >= 224 else "hep-64")

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 VALIDATION_START = 10_000_000
 """Number of the first validation sample; those of training samples begin with 0."""
 
+TEST_START = 2 * VALIDATION_START
+"""Number of the first test sample."""
+
 MOST_SEED = (1 << 63) - 1
 
 

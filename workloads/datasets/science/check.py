@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aiperf.config.dataset_manifest import MANIFEST_NAME, SPLITS, Split
+from aiperf.config.dataset_manifest import MANIFEST_NAME, Split
 from aiperf.untrusted.folders import files_below
 from aiperf.untrusted.reading import shortened
 from workloads.data.arrays import ENTRY_BYTES, entries_of
@@ -29,17 +29,17 @@ Findings = Mapping[str, FileFindings]
 def check(data_dir: Path, report: Progress, workers: int) -> CheckResult:
     """Read every sample; give all problems. Raises DatasetError without a description."""
     manifest = read_science_manifest(data_dir)
-    names = [file.name for split in SPLITS for file in manifest.split(split).files]
+    names = [file.name for split in manifest.splits for file in manifest.split(split).files]
     findings = examine_all(data_dir, names, manifest.format, workers, report)
     problems = [problem for found in findings.values() for problem in found.problems]
     problems += grid_problems(findings)
     problems += _differences(manifest, findings)
-    problems += _in_both(manifest, findings)
+    problems += _in_several(manifest, findings)
     if manifest.generated is not None:
         problems += _not_generated(manifest, findings)
     images: dict[Split, int] = {
         split: sum(len(findings[file.name].entries) // ENTRY_BYTES for file in manifest.split(split).files)
-        for split in SPLITS
+        for split in manifest.splits
     }
     said, wrong = preparation_lines(data_dir, manifest.fingerprint)
     return CheckResult(images, 0, (*problems, *wrong), (*_notes(findings), *said, *_strays(data_dir, names)))
@@ -52,7 +52,7 @@ def _notes(findings: Findings) -> Iterator[str]:
 
 def _differences(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
     """Yield the differences between the files and dataset.json."""
-    for split in SPLITS:
+    for split in manifest.splits:
         for file in manifest.split(split).files:
             found = findings[file.name]
             if found.layout is None:
@@ -91,17 +91,17 @@ def _other_statistics(manifest: ScienceManifest, findings: Findings) -> Iterator
                 yield f"{MANIFEST_NAME}: {channel.name} has {name} {given}, and the training files have {true}"
 
 
-def _in_both(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
-    """Yield a line if validation samples are training samples."""
-    trained = {entry for file in manifest.train.files for entry in _entries(findings[file.name])}
-    places = [
-        f"{file.name}, index {index}"
-        for file in manifest.validation.files
-        for index, entry in enumerate(_entries(findings[file.name]))
-        if entry in trained
-    ]
-    if places:
-        yield f"{len(places)} validation samples are training samples: {'; '.join(places[:NAMED])}"
+def _in_several(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
+    """Yield lines about validation samples that are trained, and test samples that are known."""
+    known: dict[bytes, str] = {}
+    for split, words in zip(manifest.splits, ("training", "validation", "test"), strict=False):
+        own = [(f"{file.name}, index {index}", entry) for file in manifest.split(split).files
+               for index, entry in enumerate(_entries(findings[file.name]))]  # fmt: skip
+        for other in dict.fromkeys(known.values()):
+            places = [place for place, entry in own if known.get(entry) == other]
+            if places:
+                yield f"{len(places)} {words} samples are {other} samples: {'; '.join(places[:NAMED])}"
+        known |= {entry: words for _, entry in own if entry not in known}
 
 
 def _not_generated(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _not_generated(manifest: ScienceManifest, findings: Findings) -> Iterator[st
     if generated.version != GENERATOR_VERSION:
         return
     generator = GENERATORS.load(generated.name)
-    for split in SPLITS:
+    for split in manifest.splits:
         name = manifest.split(split).files[0].name
         entries = _entries(findings[name])
         if not 0 <= generated.seed < 1 << 63 or manifest.grid[0] not in generator.sizes or not entries:
@@ -129,9 +129,9 @@ def _entries(found: FileFindings) -> list[bytes]:
 
 
 def _strays(data_dir: Path, names: list[str]) -> Iterator[str]:
-    """Yield notes on files of the directory that are not trained, such as those of a test split."""
+    """Yield notes on files of the directory that are in no split."""
     own = {MANIFEST_NAME, REPORT_NAME, *names}
     found = sorted(name for name in files_below(data_dir) if name not in own)
-    yield from (f"{shortened(name)}: is not part of training or validation" for name in found[:NAMED])
+    yield from (f"{shortened(name)}: is part of no split" for name in found[:NAMED])
     if len(found) > NAMED:
         yield f"{data_dir}: and {len(found) - NAMED} more such files"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,6 +56,8 @@ def add_kinds(parser: argparse.ArgumentParser) -> None:
         own.add_argument("output", type=Path, metavar="DIR", help="new folder for the files")
         own.add_argument("--images", type=COUNT, default=train, metavar="N", help="training samples (%(default)s)")
         own.add_argument("--validation", type=COUNT, default=validation, metavar="N", help="validation (%(default)s)")
+        if name == "hep":
+            own.add_argument("--test", type=whole_number(0), default=0, metavar="N", help="test samples (%(default)s)")
         own.add_argument("--size", type=COUNT, default=size, metavar="S", help="rows of the grid (%(default)s)")
         own.add_argument("--seed", type=whole_number(0), default=1, metavar="K", help="of all randomness (%(default)s)")
         own.add_argument("--workers", type=COUNT, default=this_host().usable_cpus(), metavar="N", help="processes")
@@ -69,6 +71,8 @@ def synthesize(arguments: argparse.Namespace) -> int:
     from workloads.datasets.science import synthesize as science  # noqa: PLC0415
 
     images: dict[Split, int] = {"train": arguments.images, "validation": arguments.validation}
+    if test := getattr(arguments, "test", 0):
+        images["test"] = test
     recipe = science.ScienceRecipe(arguments.kind, images, arguments.size, arguments.seed)
     with shown_progress() as report:
         manifest = science.synthesize(recipe, arguments.output, report, arguments.workers)
@@ -146,12 +150,17 @@ def check(arguments: argparse.Namespace) -> int:
 
     with shown_progress() as report:
         result = science.check(arguments.directory, report, arguments.workers)
-    counts = f"{result.images['train']} training and {result.images['validation']} validation samples"
+    counts = _counts(result.images)
     return say_findings(result.problems, result.notes, counts)
 
 
+def _counts(images: Mapping[Split, int]) -> str:
+    test = f", and {images['test']} test samples" if "test" in images else ""
+    return f"{images['train']} training and {images['validation']} validation samples{test}"
+
+
 def _made(manifest: Any, output: Path) -> int:
-    counts = f"{manifest.train.images} training and {manifest.validation.images} validation samples"
+    counts = _counts({split: manifest.split(split).images for split in manifest.splits})
     say(f"{output}: {counts} of {' x '.join(map(str, manifest.grid))}, {manifest.format}, {manifest.source}")
     say(f"fingerprint {manifest.fingerprint}")
     return EXIT_DONE

@@ -30,6 +30,7 @@ MOST_SHOWN = 20
 """Most problems that the refusal of a description names."""
 
 Names = Mapping[Split, Sequence[str]]
+"""Names of the files of each split; one without files is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def recognised(data_dir: Path) -> tuple[str, Names] | None:
     for form in FORMATS:
         names = FORMATS.load(form).find(data_dir)
         if all(names[split] for split in SPLITS) and not _reasons(data_dir / names["train"][0], form):
-            return form, names
+            return form, {split: found for split, found in names.items() if found}
     return None
 
 
@@ -77,7 +78,7 @@ def refusals(data_dir: Path) -> tuple[str, ...]:
     found: list[tuple[int, str, list[str]]] = []
     for form in FORMATS:
         names = FORMATS.load(form).find(data_dir)
-        files = [data_dir / name for split in SPLITS for name in names[split]]
+        files = [data_dir / name for found_names in names.values() for name in found_names]
         if not files:
             continue
         empty = [split for split in SPLITS if not names[split]]
@@ -133,7 +134,7 @@ def write_description(data_dir: Path, form: str, names: Names, origin: tuple[str
 
 
 def _examined(data_dir: Path, form: str, names: Names, report: Progress, workers: int) -> dict[str, FileFindings]:
-    findings = examine_all(data_dir, [name for split in SPLITS for name in names[split]], form, workers, report)
+    findings = examine_all(data_dir, [name for found in names.values() for name in found], form, workers, report)
     problems = [problem for found in findings.values() for problem in found.problems]
     problems += grid_problems(findings)
     if problems:
@@ -146,11 +147,12 @@ def _examined(data_dir: Path, form: str, names: Names, report: Progress, workers
 def _written(data_dir: Path, form: str, names: Names, origin: tuple[str, Generated | None],
              findings: Mapping[str, FileFindings]) -> ScienceManifest:  # fmt: skip
     science = FORMATS.load(form).science
-    splits = {split: _split(names[split], findings) for split in SPLITS}
-    fingerprint = overall_fingerprint(*(splits[split].fingerprint for split in SPLITS))
+    splits = {split: _split(own, findings) for split, own in names.items()}
+    train, validation, test = splits["train"], splits["validation"], splits.get("test")
+    tested = () if test is None else (test.fingerprint,)
+    fingerprint = overall_fingerprint(train.fingerprint, validation.fingerprint, *tested)
     assert fingerprint is not None
-    # By the fingerprint: the same samples keep their origin when they are described again.
-    source, generated = _known_origin(data_dir, fingerprint) or origin
+    source, generated = _known_origin(data_dir, train, validation) or origin
     first = findings[names["train"][0]].layout
     assert first is not None
     manifest = ScienceManifest(
@@ -159,8 +161,9 @@ def _written(data_dir: Path, form: str, names: Names, origin: tuple[str, Generat
         generated=generated,
         grid=first.grid,
         channels=channels_of([findings[name] for name in names["train"]], science),
-        train=splits["train"],
-        validation=splits["validation"],
+        train=train,
+        validation=validation,
+        test=test,
         fingerprint=fingerprint,
     )
     write_science_manifest(data_dir, manifest)
@@ -185,9 +188,11 @@ def _split(names: Sequence[str], findings: Mapping[str, FileFindings]) -> Scienc
     return ScienceSplit(files=tuple(files), fingerprint=fingerprint_of(findings[name].entries for name in names))
 
 
-def _known_origin(data_dir: Path, fingerprint: str) -> tuple[str, Generated | None] | None:
+def _known_origin(data_dir: Path, train: ScienceSplit, validation: ScienceSplit) -> tuple[str, Generated | None] | None:
+    """The origin of samples that are described again, also with another test split."""
     try:
         manifest = read_science_manifest(data_dir)
     except DatasetError:
         return None
-    return (manifest.source, manifest.generated) if manifest.fingerprint == fingerprint else None
+    same = (manifest.train.fingerprint, manifest.validation.fingerprint) == (train.fingerprint, validation.fingerprint)
+    return (manifest.source, manifest.generated) if same else None

@@ -70,6 +70,8 @@ def recipe_of(need: DataNeeds) -> ScienceRecipe:
     """The recipe of the samples to generate; a field is an octant of a cube."""
     cut, side = (CUBES_A_CUBE, 2) if need.source == "cos-fields" else (1, 1)
     images: dict[Split, int] = {"train": need.train_examples // cut, "validation": need.validation_examples // cut}
+    if need.test_examples:
+        images["test"] = need.test_examples // cut
     name = need.source if need.source in GENERATORS else KINDS[need.source]
     return ScienceRecipe(name, images, side * need.input_shape[0], SEED)
 

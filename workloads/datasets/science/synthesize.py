@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.config.dataset_manifest import SPLITS, Split
+from aiperf.config.dataset_manifest import Split
 from aiperf.errors import DatasetError, UsageError
 from workloads.data.arrays import Rows
 from workloads.data.formats import FORMATS, FileLayout
@@ -52,11 +52,11 @@ def synthesize(recipe: ScienceRecipe, output: Path, report: Progress, workers: i
     if output.exists() and any(output.iterdir()):
         raise DatasetError(f"{output}: is not empty; name a new folder")
     output.mkdir(parents=True, exist_ok=True)
-    jobs = [job for split in SPLITS for job in _jobs(recipe, split, names[split], output)]
+    jobs = [job for split in names for job in _jobs(recipe, split, names[split], output)]
     problems = [problem for problem in each(_write, jobs, workers, report, _lost) if problem]
     if problems:
         raise DatasetError(*problems)
-    files = {split: [name for name, _ in names[split]] for split in SPLITS}
+    files = {split: [name for name, _ in own] for split, own in names.items()}
     form = GENERATORS.load(recipe.name).form(recipe.size)
     generated = Generated(name=recipe.name, version=GENERATOR_VERSION, seed=recipe.seed)
     origin = (f"generated ({recipe.name}, version {GENERATOR_VERSION}, seed {recipe.seed})", generated)
@@ -75,7 +75,7 @@ def _checked(recipe: ScienceRecipe) -> dict[Split, list[tuple[str, int]]]:
     if max(recipe.images.values()) > VALIDATION_START:
         raise UsageError(f"at most {VALIDATION_START:,} samples of a split can be made")
     form = FORMATS.load(generator.form(recipe.size))
-    return {split: form.new_files(split, recipe.images[split]) for split in SPLITS}
+    return {split: form.new_files(split, images) for split, images in recipe.images.items()}
 
 
 def _jobs(recipe: ScienceRecipe, split: Split, names: list[tuple[str, int]], output: Path) -> Iterator[_Job]:

@@ -140,7 +140,7 @@ def examples_a_cache(sample_bytes: int, block: int) -> int:
 PREFETCHED_BATCHES = 2
 """Number of batches that wait, in addition to the one that each thread works on."""
 
-TRAIN, VALIDATION, SAMPLE = 0, 1, 2
+TRAIN, VALIDATION, SAMPLE, TEST = range(4)
 """Purposes of random streams, which must not share one."""
 
 
@@ -187,7 +187,7 @@ class ScienceSource(ABC):
         self._folder, self._manifest, self._seed = folder, manifest, request.seed
         self._threads = max(1, min(request.parallel_decode, this_host().usable_cpus()))
         self._form = FORMATS.load(manifest.format)
-        self._readers = {split: Reader(folder, self._form, manifest.split(split).files) for split in _SPLITS}
+        self._readers = {split: Reader(folder, self._form, manifest.split(split).files) for split in manifest.splits}
 
     @classmethod
     def open(cls, request: TrainRequest, dataset: ScienceSet | None = None) -> Self:
@@ -218,6 +218,12 @@ class ScienceSource(ABC):
         own = share.of(self.dataset.validation_images)
         numbers = np.arange(own.start, own.stop)
         return self._batches("validation", numbers, batch_size, ((VALIDATION, self._seed, 0), None))
+
+    def test_batches(self, batch_size: int, share: RankShare) -> Iterator[Batch]:
+        """Yield the rank's test examples once, in the order of the files."""
+        own = share.of(self.dataset.test_images)
+        numbers = np.arange(own.start, own.stop)
+        return self._batches("test", numbers, batch_size, ((TEST, self._seed, 0), None))
 
     def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Iterator[Batch]:
         """Yield the rank's training examples once, in a random order and without augmentation."""
@@ -286,5 +292,4 @@ class ScienceSource(ABC):
             raise DatasetError(*problems[:_MOST_SHOWN], *([f"and {rest} more"] if rest > 0 else []))
 
 
-_SPLITS: tuple[Split, ...] = ("train", "validation")
 _MOST_SHOWN = 10

@@ -34,11 +34,12 @@ class Work:
     size: int
     images: int = 301
     validation: int = 51
+    test: int = 0
 
 
 # Networks without batch normalisation, whose statistics are those of a rank's own examples.
 JOBS = [
-    (Work("hepcnn", "hep", 32), "tensorflow", "horovodrun"),
+    (Work("hepcnn", "hep", 32, test=23), "tensorflow", "horovodrun"),
     # Images with labels and without are on both ranks.
     (Work("climate-semi", "ewa", 96, images=19, validation=5), "torch", "processes"),
 ]
@@ -86,6 +87,7 @@ def test_two_ranks_train_and_measure_what_one_rank_does(
 ) -> None:
     folder = tmp_path / "data"
     images: dict[Split, int] = {"train": work.images, "validation": work.validation}
+    images |= {"test": work.test} if work.test else {}
     synthesize(ScienceRecipe(work.kind, images, work.size, 1), folder, lambda *_: None, 0)
     one = train(folder, work, framework, "none", 1)
     two = train(folder, work, framework, starter, 2)
@@ -96,6 +98,11 @@ def test_two_ranks_train_and_measure_what_one_rank_does(
         assert smooth(both.measures) == pytest.approx(smooth(alone.measures), rel=1e-3, abs=1e-3)
     assert [each.training_measures for each in two[:2]] == [None, None]
     assert smooth(two[2].training_measures) == pytest.approx(smooth(one[2].training_measures), rel=1e-3, abs=1e-3)
+    assert [each.test_images for each in two] == [None, None, work.test or None]
+    assert [each.test_measures for each in two[:2]] == [None, None]
+    if work.test:
+        assert smooth(two[2].test_measures) == pytest.approx(smooth(one[2].test_measures), rel=1e-3, abs=1e-3)
+        assert two[2].test_measures != two[2].measures, "of other examples than those that validate"
     sampled = min(work.images, work.validation)
     assert [each.images_evaluated - work.validation for each in two] == [0, 0, sampled]
 

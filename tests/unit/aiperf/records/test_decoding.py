@@ -47,6 +47,10 @@ BODIES: list[tuple[AnyBody, str]] = [
     (msgspec.structs.replace(EPOCH, input_s=0.125),
      '{"type":"epoch","trial":1,"epoch":2,"images_trained":3,"images_evaluated":4,"correct":1,"loss":1.0,'
      f'"validation_loss":1.5,"learning_rate":0.1,"evidence":"{LINK}","weights":"{LINK}","input_s":0.125}}'),
+    (msgspec.structs.replace(EPOCH, test_images=9, test_measures={"accuracy": 0.5}),
+     '{"type":"epoch","trial":1,"epoch":2,"images_trained":3,"images_evaluated":4,"correct":1,"loss":1.0,'
+     '"validation_loss":1.5,"learning_rate":0.1,"evidence":"' + LINK + '","test_images":9,'
+     '"test_measures":{"accuracy":0.5},"weights":"' + LINK + '"}'),
     (GroupExchanged(trial=1, epoch=2, group=1, updates=3, images=96, staleness=(1, 0, 2), computing_s=1e16,
                     group_s=0.0, waiting_s=1e-05, bytes_exchanged=1 << 40),
      '{"epoch":2,"group":1,"updates":3,"images":96,"staleness":[1,0,2],"computing_s":1e+16,"group_s":0.0,'

@@ -25,7 +25,7 @@ def run_of_four(root: Path, **overrides: Any) -> ScienceRun:
     run.at(20).reported(2, 2, 1000).at(23).lose(1)
     run.at(24).issue(4, "resnet-hep", 1, replica=0, resumes=2).at(26).begin(4).phase(4, "train")
     run.at(31).reported(4, 2, 5000).at(33.333)
-    run.judged(4, 2, {"accuracy": 0.93}, accuracy=0.871).done(4)
+    run.judged(4, 2, {"accuracy": 0.93}, {"accuracy": 0.868}, accuracy=0.871).done(4)
     run.at(34).measured(3, 2, mean_absolute_error=0.3299).done(3)
     run.at(40).issue(5, "cosmoflow", 1, replica=2).at(41).begin(5, epochs=3).phase(5, "train")
     for epoch, error in enumerate((0.44, 0.3301, 0.35), 1):

@@ -16,13 +16,14 @@ from scipy.stats import binom
 from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1
 from aiperf.run_directory.architectures import ArchitectureStore
+from analysis.output.page.science import filled, result_rows
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.science.build import _intervals, median_interval
 from analysis.report.workloads import InstancePart, WorkloadPart
 from tests.support.hand_made import T0_MS
-from tests.support.science.hand_made import CUBES, IMAGES, ONCE, ScienceRun
+from tests.support.science.hand_made import CUBES, IMAGES, ONCE, TEST_IMAGES, ScienceRun
 from tests.unit.analysis.science.runs import run_of_four
 from workloads.networks.resnet import resnet_hep
 
@@ -149,6 +150,12 @@ def test_the_end_of_a_training_has_the_quality_on_training_examples(tmp_path: Pa
     assert report.workloads[0].training_quality == 0.93
     *_, last = found["resnet-hep", 1].curve
     assert (last.measures, last.training_measures) == ({"accuracy": 0.871}, {"accuracy": 0.93})
+    assert [found["resnet-hep", number].test_quality for number in (0, 1)] == [None, 0.868]
+    assert (report.workloads[0].test_quality, report.workloads[0].test_images) == (0.868, TEST_IMAGES)
+    assert (report.workloads[1].test_quality, report.workloads[1].test_images) == (None, None)
+    assert last.test_measures == {"accuracy": 0.868}
+    shown = filled(result_rows(report))
+    assert [row["on test data"] for row in shown] == ["0.868", "-"]
 
 
 def test_a_workload_has_the_medians_of_its_models(tmp_path: Path) -> None:

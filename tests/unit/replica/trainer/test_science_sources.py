@@ -20,6 +20,7 @@ from tests.support.trainings.science import COUNTS, make_science, opened, raw, t
 from workloads.data import find_set
 from workloads.data.generators import weather
 from workloads.data.manifest import read_science_manifest
+from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,20 @@ def test_cubes_are_standardised_logarithms(science: Path) -> None:
     mean, std = (getattr(trained, name)(axis=(0, 1, 2, 3)) for name in ("mean", "std"))
     np.testing.assert_allclose(inputs, (np.log1p(cubes.astype(np.float64)) - mean) / std, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(targets, parameters)
+
+
+def test_the_test_split_is_read_once_by_all_ranks_together(tmp_path: Path) -> None:
+    recipe = ScienceRecipe("hep", {"train": 9, "validation": 4, "test": 7}, 16, 1)
+    manifest = synthesize(recipe, tmp_path, lambda *_: None, 0)
+    source = opened("hep", tmp_path)
+    assert isinstance(source, ScienceSource)
+    assert (source.dataset.test_images, manifest.splits) == (7, ("train", "validation", "test"))
+    whole = together(source.test_batches(4, RankShare()))
+    halves = [together(source.test_batches(4, RankShare(rank, 2))) for rank in range(2)]
+    for place in range(2):
+        np.testing.assert_array_equal(np.concatenate([half[place] for half in halves]), whole[place])
+    others = np.concatenate([validation("hep", tmp_path)[0], together(source.train_batches(4, 1, 1, RankShare()))[0]])
+    assert not any((image == other).all() for image in whole[0] for other in others)
 
 
 def test_cubes_are_turned_round_in_training(science: Path) -> None:
