@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from aiperf.config.dataset_manifest import SPLITS
 from aiperf.errors import DatasetError, UsageError
 from tests.support.trainings.science import GRIDS, SIZES, make_file, rows_of
 from workloads.data.arrays import Moments, entries_of
@@ -46,8 +47,13 @@ def test_new_files_of_a_split_hold_all_samples(name: str, tmp_path: Path) -> Non
             for file, _ in form.new_files(split, samples):
                 (tmp_path / file).touch()
     found = form.find(tmp_path)
-    assert all(found.values())
+    assert all(found[split] for split in SPLITS)
     assert not set(found["train"]) & set(found["validation"])
+    assert not found.get("test")
+    if form.science == "hep":
+        (first, _), *_ = form.new_files("test", 17)
+        (tmp_path / first).touch()
+        assert form.find(tmp_path) == {**found, "test": [first]}
 
 
 def test_years_of_weather_are_split_as_published() -> None:
