@@ -160,11 +160,11 @@ def training_not_evaluated(root: Path) -> ScienceRun:
     )).done(1)  # fmt: skip
 
 
-def tested_early(root: Path) -> ScienceRun:
+def early_test_split(root: Path) -> ScienceRun:
     return begun(root).at(10).judged(1, 1, None, {"accuracy": 0.8}, accuracy=0.7).stop(1)
 
 
-def tested_on_nothing(root: Path) -> ScienceRun:
+def empty_test_split(root: Path) -> ScienceRun:
     return begun(root).at(10).judged(1, 1, None, {}, accuracy=0.9).done(1)
 
 
@@ -176,8 +176,8 @@ FORGERIES: list[tuple[Callable[[Path], ScienceRun], str]] = [
     (other_images, "8000 images trained and 3000 evaluated in an epoch; expected 4096, and 512"),
     (evaluated_twice, "8000 images trained and 6000 evaluated in an epoch; expected 8000, and 3000"),
     (training_measured_early, "measures of training examples in epoch 1 of 4; expected none before the end"),
-    (tested_early, "measures of test examples in epoch 1 of 4; expected none before the end"),
-    (tested_on_nothing, "0 test examples; expected measures of test examples, or neither"),
+    (early_test_split, "measures of test examples in epoch 1 of 4; expected none before the end"),
+    (empty_test_split, "0 test examples; expected measures of test examples, or neither"),
     (training_not_evaluated, "3000 evaluated in an epoch; expected 8000, and 1500"),
     (no_measure, "epoch 1 has no auc; expected every measure of the target"),
     (not_a_number, "the measure auc is inf; expected a finite number"),
