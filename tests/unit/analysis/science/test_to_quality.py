@@ -155,7 +155,7 @@ def test_the_end_of_a_training_has_the_quality_on_training_examples(tmp_path: Pa
     assert (report.workloads[1].test_quality, report.workloads[1].test_images) == (None, None)
     assert last.test_measures == {"accuracy": 0.868}
     shown = filled(result_rows(report))
-    assert [row["on test data"] for row in shown] == ["0.868", "-"]
+    assert [row["on test data"] for row in shown] == ["0.8680", "-"]
 
 
 def test_a_workload_has_the_medians_of_its_models(tmp_path: Path) -> None:
