@@ -78,6 +78,11 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
 
     A device may still have had steps to compute meanwhile.
     """
+    exchange_s: Seconds | None = None
+    """Seconds of rank 0 in the all-reduces of the training steps, from its own gradients on until
+    those of all ranks are summed: waits for slower ranks are a part. None: one rank has no other,
+    and not every framework can tell it apart.
+    """
 
     @property
     def accuracy(self) -> float | None:

@@ -219,7 +219,7 @@ class ModelledTrainer(Trainer):
             await self._work(left_s)
             yield self._phase("evaluate")
             await self._work(self.pace.evaluation_s * slower)
-            facts = self._facts(epoch, self.pace.input_s * slower)
+            facts = self._facts(epoch, slower)
             yield TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts)
             accuracies.append(facts.accuracy or 0.0)
             if early := out_of_patience(accuracies, self._request.patience):
@@ -251,14 +251,15 @@ class ModelledTrainer(Trainer):
         facts = ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=0)
         return TrainerProgress(monotonic_ms=self._clock.monotonic_ms(), facts=facts)
 
-    def _facts(self, epoch: int, input_s: float) -> EpochFacts:
+    def _facts(self, epoch: int, slower: float) -> EpochFacts:
         dataset, request = self._bench.dataset, self._request
         loss = self._curve.loss(epoch)
         return EpochFacts(
             epoch=epoch, images_trained=dataset.train_images, images_evaluated=dataset.validation_images,
             correct=round(dataset.validation_images * self._curve.accuracy(epoch)), loss=loss, validation_loss=loss,
             learning_rate=learning_rate(request.learning_rate, epoch - 1, request.max_epochs),
-            input_s=round(input_s, 3),
+            input_s=round(self.pace.input_s * slower, 3),
+            exchange_s=round(self.pace.exchange_s * slower, 3) if self.pace.exchange_s else None,
         )  # fmt: skip
 
     def _restored(self) -> list[float]:

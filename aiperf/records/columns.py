@@ -38,9 +38,9 @@ RECORD = 6
 Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
-_MEASURED = ("loss", "validation_loss", "learning_rate", "input_s")
-INPUT = 3
-"""Column of the seconds of waiting for images."""
+_MEASURED = ("loss", "validation_loss", "learning_rate", "input_s", "exchange_s")
+INPUT, EXCHANGE = 3, 4
+"""Columns of the seconds of waiting for images, and of all-reduce."""
 
 _FURTHER = attrgetter(
     "measured_quality", "measures", "training_measures", "state", "resumed", "test_images", "test_measures"
@@ -82,7 +82,7 @@ class Epochs:
     """
 
     whole: Numbers = field(default_factory=lambda: rows_of(9))
-    measured: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 4)))
+    measured: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, len(_MEASURED))))
     hashes: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros((0, 2), "S1"))
     further: NDArray[Any] = field(default_factory=lambda: np.zeros(0, object))
 
@@ -100,7 +100,7 @@ class Epochs:
     def body(self, row: int) -> EpochCompleted:
         """The record of a row."""
         trial, epoch, trained, evaluated, correct = self.whole[row, TRIAL:].tolist()
-        loss, validation_loss, learning_rate, input_s = self.measured[row].tolist()
+        loss, validation_loss, learning_rate, *spent = self.measured[row].tolist()
         evidence, weights = (text_of(value) or None for value in self.hashes[row].tolist())
         quality, measures, training_measures, state, resumed, *tested = self.further[row] or _NOTHING
         return EpochCompleted(
@@ -108,7 +108,8 @@ class Epochs:
             correct=None if correct == UNCLASSIFIED else correct, loss=loss, validation_loss=validation_loss,
             learning_rate=learning_rate, measured_quality=quality, evidence=evidence, measures=measures,
             training_measures=training_measures, weights=weights, state=state, resumed=resumed,
-            input_s=None if isnan(input_s) else input_s, test_images=tested[0], test_measures=tested[1],
+            input_s=None if isnan(spent[0]) else spent[0], exchange_s=None if isnan(spent[1]) else spent[1],
+            test_images=tested[0], test_measures=tested[1],
         )  # fmt: skip
 
     def stamped(self, row: int) -> Stamped[EpochCompleted]:

@@ -170,7 +170,7 @@ def _replicas(report: Report) -> pd.DataFrame:
 def epoch_table(data: RunData) -> pd.DataFrame:
     """Every completed epoch, on the primary's clock, including those too late to count."""
     names = ("trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "loss", "validation_loss",
-             "learning_rate", "input_s")  # fmt: skip
+             "learning_rate", "input_s", "exchange_s")  # fmt: skip
     found = every_epoch(data.ledger)
     trials, numbers, trained, evaluated, correct = found.whole[:, TRIAL:].T
     known: Any = correct.tolist()

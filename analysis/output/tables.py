@@ -208,22 +208,23 @@ def _ceilings(part: RooflinePart) -> Table:
     return table
 
 
-def _input_share(part: ReplicaPart) -> str:
-    """The part of its training in which a replica waited for images."""
+def _of_training(part: ReplicaPart, seconds: float | None) -> str:
+    """The part of its training in which a replica did this; "-": not measured."""
     trained_s = part.phases_s.get("train", 0.0)
-    return percent(min(1.0, part.input_s / trained_s)) if part.input_s is not None and trained_s > 0 else "-"
+    return percent(min(1.0, seconds / trained_s)) if seconds is not None and trained_s > 0 else "-"
 
 
 def _replicas(report: Report) -> Table:
     phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
-    order = ("trials", *reversed(phases), "operations", "input")
-    table = make_table("Replicas, worst first", "replica", "node", "state", "rate", "input", "trials",
+    order = ("trials", *reversed(phases), "operations", "all-reduce", "input")
+    table = make_table("Replicas, worst first", "replica", "node", "state", "rate", "input", "all-reduce", "trials",
                        "operations", *phases, left=("state", "node"), dropped=order)  # fmt: skip
     for replica in worst_first(report.replica_details)[:MOST_ROWS]:
         reason = f": {replica.reason}" if replica.reason else ""
         table.add_row(
             str(replica.replica), replica.node or "-", f"{replica.state}{reason}"[:200],
-            si(replica.working_ops, "OPS"), _input_share(replica), str(replica.trials), si(replica.operations, "OP"),
+            si(replica.working_ops, "OPS"), _of_training(replica, replica.input_s),
+            _of_training(replica, replica.exchange_s), str(replica.trials), si(replica.operations, "OP"),
             *(format_duration(replica.phases_s.get(phase, 0.0)) for phase in phases),
         )  # fmt: skip
     return table

@@ -14,7 +14,7 @@ import numpy as np
 
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
-from aiperf.records.columns import INPUT
+from aiperf.records.columns import EXCHANGE, INPUT
 from aiperf.records.entries import ReplicaLedger, TrialLedger, when
 from aiperf.rules import science
 from aiperf.rules.description import describe
@@ -326,15 +326,16 @@ def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart], found: S
         phases_s=phases_s,
         node=node.host if node is not None else None,
         working_ops=operations / working_s if working_s else None,
-        input_s=_input_s(data, own),
+        input_s=_sum_of_epochs(data, own, INPUT),
+        exchange_s=_sum_of_epochs(data, own, EXCHANGE),
     )
 
 
-def _input_s(data: RunData, own: list[TrialPart]) -> float | None:
-    """The seconds that these trials waited for images."""
-    rows = [data.ledger.trials[trial.id].epochs.rows.measured[:, INPUT] for trial in own]
-    waits = np.concatenate([np.zeros(0), *rows])
-    return float(np.nansum(waits)) if not np.isnan(waits).all() else None
+def _sum_of_epochs(data: RunData, own: list[TrialPart], column: int) -> float | None:
+    """The sum of a column of seconds over the epochs of these trials; None if none has it."""
+    rows = [data.ledger.trials[trial.id].epochs.rows.measured[:, column] for trial in own]
+    found = np.concatenate([np.zeros(0), *rows])
+    return float(np.nansum(found)) if not np.isnan(found).all() else None
 
 
 def _sum_of_phases(replicas: tuple[ReplicaPart, ...]) -> dict[str, float]:

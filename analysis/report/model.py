@@ -186,6 +186,10 @@ class ReplicaPart(Part):
     """`operations` / seconds of training and evaluation; null without any."""
     input_s: float | None = None
     """Seconds of its training in which rank 0 waited for images; null if no epoch has it."""
+    exchange_s: float | None = None
+    """Seconds of its training in all-reduce, rank 0's waits for slower ranks included; null if no
+    epoch has it: there is one rank, or its framework cannot tell.
+    """
 
 
 class AssumedPart(Part):

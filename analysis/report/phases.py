@@ -9,19 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from aiperf.records.entries import ReplicaLedger
 from analysis.reading.run_data import RunData
 from analysis.report.intervals import DOWN, Moments, Span, Spans, code, joined, moments_of
+from analysis.report.model import ReplicaPart
 
 INTERVALS = 100
 """Parts of a run in which the phases of all replicas are shared out."""
 
 WORST = 10
 """Replicas that are shown one by one."""
+
+
+Wait = Literal["input_s", "exchange_s"]
+"""Field of a replica with the seconds of its training that were no computing."""
+
+
+def share_of_training(replicas: Iterable[ReplicaPart], name: Wait) -> float | None:
+    """The part of the training of all replicas that was spent so; None if none has measured it."""
+    known = [(spent_s, part.phases_s.get("train", 0.0)) for part in replicas
+             if (spent_s := getattr(part, name)) is not None]  # fmt: skip
+    trained_s = sum(train_s for _, train_s in known)
+    return sum(min(spent_s, train_s) for spent_s, train_s in known) / trained_s if trained_s > 0 else None
 
 
 def spans(data: RunData, entry: ReplicaLedger) -> Spans:

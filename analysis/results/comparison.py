@@ -6,12 +6,13 @@ A run is accepted if its measures are within the limits that follow from a basel
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from aiperf.errors import ConfigError
 from analysis.report.model import Report
+from analysis.report.phases import Wait, share_of_training
 from analysis.results.source import RunResult
 
 WORSE = 0.95
@@ -20,6 +21,8 @@ WORSE = 0.95
 
 ONE, LEAST_SHARE = 0.5, 0.01
 """The least differences of counts, and of shares of the time, that matter."""
+
+WAITS: Mapping[str, Wait] = {"waiting for images": "input_s", "all-reduce": "exchange_s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,10 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
     yield from _workloads(first, second)
     yield Measure("trials", len(first.trials), len(second.trials), "neither")
     yield Measure("failures", len(first.failures), len(second.failures), "less", ONE)
+    for label, name in WAITS.items():
+        was, is_now = (share_of_training(report.replica_details, name) for report in (first, second))
+        if was is not None and is_now is not None:
+            yield Measure(f"share of {label} in training", was, is_now, "less", LEAST_SHARE)
     for phase in dict.fromkeys([*first.phases_s, *second.phases_s]):
         better = "neither" if phase in ("train", "evaluate") else "less"
         yield Measure(f"share of {phase}", _share(first, phase), _share(second, phase), better, LEAST_SHARE)

@@ -201,6 +201,7 @@ class Training:
         self._share = RankShare(inputs.collective.rank, inputs.collective.size, inputs.group, inputs.groups)
         self._epochs = Epochs(inputs.source, inputs.request, self._share, clock)
         self._reported_s = clock.monotonic_s()
+        self._exchanged_s: float | None = None
         self._evidence = Evidence(None, inputs.collective.rank)
 
     def warm_up(self) -> None:
@@ -300,15 +301,24 @@ class Training:
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
-        facts = replace(facts, input_s=round(self._epochs.waited_s, 3))
+        facts = replace(facts, **self._spent())
         facts = self._judge_finally(facts, so_far, report)
         if self._evidence.wanted:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))
         return facts, weights
 
+    def _spent(self) -> dict[str, float | None]:
+        """Seconds of the epoch's training that were no computing."""
+        exchanged_s = self._exchanged_s
+        return {
+            "input_s": round(self._epochs.waited_s, 3),
+            "exchange_s": None if exchanged_s is None else round(exchanged_s, 3),
+        }
+
     def _train(self, epoch: int, report: Reporter, limit: int | None = None) -> Sums:
         """Train an epoch, or its first `limit` steps."""
         report.phase("train")
+        self._collective.take_exchange_s()
         steps = steps_for(self._images.train_images, self._request, self._collective.size)
         totals = np.zeros(2)
         batches = self._epochs.train(epoch)
@@ -325,6 +335,8 @@ class Training:
             totals += results[:, :2].astype(np.float64).sum(axis=0)
             if due:
                 report.progress(ProgressFacts(epoch=epoch, images_trained=round(totals[-1]), images_evaluated=0))
+        # The last results are read, so all all-reduces are over.
+        self._exchanged_s = self._collective.take_exchange_s()
         return Sums.of(totals)
 
     def _validate(self, so_far: ProgressFacts, report: Reporter) -> Sums:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, LabelSet, Span
 from markupsafe import Markup
 
-from aiperf.cli.units import interval, scale_of
+from aiperf.cli.units import interval, percent, scale_of
 from analysis.output.figures.hybrid import TIMES, shares_of, staleness_bars
 from analysis.output.figures.quality import NAMED, Curve, caption_of, curves_of
 from analysis.output.figures.roofline import CAPTION, SERIES, roofline_of
@@ -30,6 +31,7 @@ from analysis.output.pages import render
 from analysis.reading.run_data import RunData
 from analysis.report.hybrid.parts import HybridPart
 from analysis.report.model import Report
+from analysis.report.phases import Wait, share_of_training
 from analysis.report.trials import most_accurate
 from analysis.report.workloads import WorkloadPart
 
@@ -231,6 +233,7 @@ def report_page(data: RunData, report: Report, links: Links | None = None) -> st
         trials=trials,
         trials_json=Markup(safe_json(trial_details(data, trials))),  # escaped
         phase_shares=phase_shares(report),
+        waits=waits_in_words(report),
         broken=[rule for rule in report.rules if not rule.passed],
         met=[rule for rule in report.rules if rule.passed],
         failures=report.failures[:MOST_ROWS],
@@ -304,6 +307,17 @@ def _hybrid(report: Report) -> dict[str, list[dict[str, str]]]:
 def _score_interval(report: Report) -> str:
     part = report.statistics.score_ops if report.statistics is not None else None
     return interval(part.low, part.high, "OPS") if part is not None and part.low is not None else ""
+
+
+def waits_in_words(report: Report) -> str:
+    """Sentence about the parts of the training that were no computing; empty if nobody trained."""
+    waited, exchanged = (share_of_training(report.replica_details, name) for name in get_args(Wait))
+    parts = [] if waited is None else [f"{percent(waited)} waited for images"]
+    if exchanged is not None:
+        parts.append(f"{percent(exchanged)} was all-reduce, waits for the slowest rank included")
+    elif report.hybrid is None and any((part.ranks or 1) > 1 for part in report.replica_details) and parts:
+        parts.append("its all-reduce was not told from computing")
+    return f"Of the training, {' and '.join(parts)}." if parts else ""
 
 
 def phase_shares(report: Report) -> list[tuple[str, float, float]]:

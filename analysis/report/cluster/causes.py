@@ -15,8 +15,13 @@ from analysis.reading.telemetry import NodeSeries
 from analysis.report.model import ReplicaPart
 from analysis.report.sampling import WorkIntervals, inside, lowest_while_working, mean_while_working
 
-WORKING = ("train", "input", "evaluate", "checkpoint", "storage")
-"""Phases between the beginnings of two epochs; `input`: training waits for images."""
+WORKING = ("train", "input", "all-reduce", "evaluate", "checkpoint", "storage")
+"""Phases between the beginnings of two epochs; `input`: training waits for images; `all-reduce`:
+for the gradients of all ranks.
+"""
+
+NAMES = {"input": "waiting for images", "all-reduce": "all-reduce, with waits for its slowest rank,"}
+"""Words for phases that are parts of training."""
 
 BETWEEN = ("search", "start", "build", "checkpoint", "storage", "idle")
 """Phases between two trainings."""
@@ -54,17 +59,19 @@ def cause_of(
     if measure == "between":
         return Cause(phase, f"{phase} takes {excess[phase]:.1f} s longer for each training than usual")
     found = _of_quota(loads, own, others)
-    if found is None and phase in ("train", "evaluate"):
+    # A rank on a slower accelerator makes the others wait for it in their all-reduce.
+    if found is None and phase in ("train", "evaluate", "all-reduce"):
         found = _of_node(loads, own, others)
-    name = "waiting for images" if phase == "input" else phase
+    name = NAMES.get(phase, phase)
     return found or Cause(phase, f"{name} takes {excess[phase]:.3f} s longer for each second of the others' work")
 
 
 def _per_work(part: ReplicaPart, phases: Sequence[str], factor: float) -> dict[str, float]:
     """Seconds of each phase for one second of work at the pace of the others."""
     seconds = {phase: part.phases_s.get(phase, 0.0) for phase in phases}
-    seconds["input"] = min(part.input_s or 0.0, seconds["train"])
-    seconds["train"] -= seconds["input"]
+    for name, spent_s in (("input", part.input_s), ("all-reduce", part.exchange_s)):
+        seconds[name] = min(spent_s or 0.0, seconds["train"])
+        seconds["train"] -= seconds[name]
     total = sum(seconds.values())
     return {phase: factor * own_s / total if total else 0.0 for phase, own_s in seconds.items()}
 

@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 
 from analysis.output.page.machine import hardware_of
 from analysis.report.model import Report
+from analysis.report.phases import share_of_training
 from analysis.results.comparison import Difference, differing_settings
 from analysis.results.scaling.laws import LEVEL, Fit, Mode, SizedRate, fit_laws
 from analysis.results.source import RunResult
@@ -74,7 +75,9 @@ class ScalingRow:
     input_share: float | None = None
     """Share of the training of all replicas in which rank 0 waited for images."""
     exchange_share: float | None = None
-    """Share of the time of hybrid groups in all-reduce and waits for servers; else not measured."""
+    """Share of the training in all-reduce, of hybrid groups also in waits for servers; None if the
+    framework cannot tell it from computing.
+    """
     time_efficiency: float | None = None
     """Ideal time / time to quality; ideal: the smallest run's x its ranks a replica / own ones."""
 
@@ -139,21 +142,14 @@ def _work(report: Report) -> _Work:
         per_replica, batch, round(batch * per_replica) if batch and per_replica else None, done,
         60 * done / report.duration_s if scored and report.duration_s else None,
         report.workloads[0].time_to_quality_s if scored and len(report.workloads) == 1 else None,
-        _input_share(report), _exchange_share(report),
+        share_of_training(report.replica_details, "input_s"), _exchange_share(report),
     )  # fmt: skip
-
-
-def _input_share(report: Report) -> float | None:
-    known = [(part.input_s, part.phases_s.get("train", 0.0)) for part in report.replica_details
-             if part.input_s is not None]  # fmt: skip
-    trained_s = sum(train for _, train in known)
-    return sum(min(waited, train) for waited, train in known) / trained_s if trained_s > 0 else None
 
 
 def _exchange_share(report: Report) -> float | None:
     part = report.hybrid
     if part is None or part.group_share is None or part.waiting_share is None:
-        return None
+        return share_of_training(report.replica_details, "exchange_s")
     return part.group_share + part.waiting_share
 
 

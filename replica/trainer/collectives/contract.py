@@ -11,6 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+GRADIENTS = "gradients"
+"""Name of the sums of training steps."""
+
 
 class Collective(ABC):
     """The ranks of one training.
@@ -54,6 +57,14 @@ class Collective(ABC):
 
         `name` is the same on every rank.
         """
+
+    def take_exchange_s(self) -> float | None:
+        """Take the seconds of the sums named "gradients" since the last call, on this rank.
+
+        They begin when its own values are computed, and end with the sum. None if its library
+        cannot tell them from the computing around them, and if there is no other rank.
+        """
+        return None
 
     @abstractmethod
     def close(self) -> None:

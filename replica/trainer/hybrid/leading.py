@@ -84,7 +84,7 @@ class LeadingTraining(GroupTraining):
         so_far = self._progress(epoch)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, rate, trained, evaluated)
-        facts = replace(facts, input_s=round(self._epochs.waited_s, 3))
+        facts = replace(facts, **self._spent())
         return self._judge_finally(facts, so_far, report), weights
 
     def _settle(self, epoch: int, early: bool, report: Reporter) -> None:

@@ -27,6 +27,9 @@ RANKS = {
 A collective that is missing here fails every test of the suite.
 """
 
+MEASURED = ("horovod", "torch")
+"""Those that tell the exchange of gradients from computing, on CPUs."""
+
 PROGRAM = """
 import importlib, json, pathlib, sys
 importlib.import_module(f"replica.trainer.frameworks.{sys.argv[4]}")
@@ -55,9 +58,13 @@ own.average_variables([])
 def add():
     return own.sum_tensors([keras.ops.convert_to_tensor([1.0, own.rank]), keras.ops.convert_to_tensor(2.0)], "sums")
 
+def reduce():
+    # Not a constant, of which TensorFlow makes the sum once and for all.
+    return own.sum_tensors([keras.ops.convert_to_tensor(shared[0]) * 2.0], "gradients")
+
 if framework == "tensorflow":
     import tensorflow
-    add = tensorflow.function(add)
+    add, reduce = tensorflow.function(add), tensorflow.function(reduce)
 
 def plain(values):
     return [keras.ops.convert_to_numpy(value).tolist() for value in values]
@@ -69,7 +76,12 @@ found = {
     "shared": plain(shared),
     "averaged": plain(averaged),
     "summed": plain(add()),
+    "before": own.take_exchange_s(),
 }
+reduce()
+reduce()
+found["exchange_s"] = own.take_exchange_s()
+found["after"] = own.take_exchange_s()
 (folder / f"{own.rank}.json").write_text(json.dumps(found))
 own.close()
 """
@@ -96,6 +108,12 @@ def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> N
         assert own["shared"] == [[0.0, 5.0], 7.0]
         assert own["averaged"] == [[mean, 1.0], 2 * mean]
         assert own["summed"] == [[ranks, ranks * mean], 2 * ranks]
+        if name in MEASURED:
+            assert not own["before"], "only the sums of gradients count"
+            assert own["after"] == 0, "and once"
+            assert own["exchange_s"] > 0
+        else:
+            assert (own["before"], own["exchange_s"], own["after"]) == (None, None, None)
 
 
 WAITING = """

@@ -15,7 +15,7 @@ import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 from aiperf.errors import TrialFailedError
-from replica.trainer.collectives.contract import Collective
+from replica.trainer.collectives.contract import GRADIENTS, Collective
 from replica.trainer.failures import others_may_die
 
 HOST = "/device:CPU:0"
@@ -45,6 +45,8 @@ class HorovodCollective(Collective):
         self.rank: int = hvd.rank()
         self.size: int = hvd.size()
         self.local_rank: int = hvd.local_rank()
+        self._seconds: Any = None
+        """Seconds of the gradients' sums, a variable of graphs; None: none yet, or not measured."""
 
     def broadcast(self, data: bytes) -> bytes:
         """Give every rank the bytes that rank 0 passed: first their number, then the bytes.
@@ -84,7 +86,30 @@ class HorovodCollective(Collective):
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Sums over ranks as one grouped all-reduce."""
-        return list(hvd.grouped_allreduce(list(tensors), op=hvd.Sum, name=name))
+        # On accelerators, kernels are only queued when the operations of a graph are over.
+        if name != GRADIENTS or self.size == 1 or tf.config.list_physical_devices("GPU"):
+            return list(hvd.grouped_allreduce(list(tensors), op=hvd.Sum, name=name))
+        if self._seconds is None:
+            with tf.init_scope(), tf.device(HOST):
+                self._seconds = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+        # Horovod begins with a group when the last of its tensors is computed, and so does this.
+        with tf.control_dependencies(tensors):
+            begun_s = tf.timestamp()
+        with tf.control_dependencies([begun_s]):
+            own = [tf.identity(tensor) for tensor in tensors]
+        summed = list(hvd.grouped_allreduce(own, op=hvd.Sum, name=name))
+        with tf.control_dependencies(summed):
+            self._seconds.assign_add(tf.timestamp() - begun_s)
+        return summed
+
+    def take_exchange_s(self) -> float | None:
+        """Take the seconds of the gradients' sums; None on accelerators."""
+        if self._seconds is None:
+            return None
+        found = float(self._seconds)
+        self._seconds.assign(0.0)
+        # TensorFlow's graphs read the system's clock, which may be set back meanwhile.
+        return max(0.0, found)
 
     def close(self) -> None:
         """Leave the other ranks."""

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import distributed
 
+from replica.trainer.collectives.contract import GRADIENTS
 from replica.trainer.collectives.host import StoreCollective
 from replica.trainer.collectives.rank import LOOPBACK, place_of
 from replica.trainer.failures import others_may_die
+from replica.trainer.frameworks.torch.spans import SPANS, NoSpans
 
 LIBRARIES = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "npu": "hccl", "mlu": "cncl"}
 """Libraries by PyTorch's kind of device; AMD's are "cuda", too, and its nccl is RCCL."""
@@ -42,6 +44,7 @@ class TorchCollective(StoreCollective):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         self._library = LIBRARIES.get(kind.type, "gloo")
         self._limit = limit
+        self._spans = SPANS.get(kind.type, NoSpans)()
         with others_may_die(RuntimeError):
             self._store = distributed.TCPStore(
                 place.address, place.port, place.size, is_master=place.rank == 0, timeout=MEETING_LIMIT
@@ -96,10 +99,14 @@ class TorchCollective(StoreCollective):
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Sum tensors over ranks as one all-reduce."""
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
-        with self._joined():
+        with self._joined(), self._spans.one(name == GRADIENTS and self.size > 1):
             distributed.all_reduce(flat)
         parts = flat.split([tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def take_exchange_s(self) -> float | None:
+        """Take the seconds of the gradients' sums, on accelerators by events of their stream."""
+        return self._spans.take() if self.size > 1 else None
 
     def close(self) -> None:
         """Leave the other ranks."""

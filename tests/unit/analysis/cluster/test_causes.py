@@ -21,12 +21,14 @@ from tests.support.hand_made import T0_MS, HandMadeRun
 REPLICAS, TRAININGS = 6, 4
 
 
-def found_in(root: Path, epoch_s: float, input_s: float | None) -> list[EffectPart]:
-    """Slow replicas of a run whose replica 2 has such epochs and waits for images."""
+def found_in(root: Path, epoch_s: float, input_s: float | None, exchange_s: float | None = None) -> list[EffectPart]:
+    """Slow replicas of a run whose replica 2 has such epochs, waits for images and all-reduces."""
     run = HandMadeRun(root).at(0).release(1000, replicas=REPLICAS)
     for replica in range(REPLICAS):
         lasts_s = epoch_s if replica == 2 else 40.0
-        waited_s = input_s if replica == 2 else 2.0
+        spent: dict[str, Any] = {"input_s": input_s if replica == 2 else 2.0}
+        if exchange_s is not None:
+            spent["exchange_s"] = exchange_s if replica == 2 else 3.0
         for number in range(TRAININGS):
             trial = 1 + TRAININGS * replica + number
             begin_s = 1 + 200 * number
@@ -34,7 +36,7 @@ def found_in(root: Path, epoch_s: float, input_s: float | None) -> list[EffectPa
             for epoch in (1, 2, 3):
                 run.at(begin_s + lasts_s * epoch - 5 - replica / 100)
                 run.replicas[replica].append(PhaseBegan(replica=replica, trial=trial, phase="evaluate"))
-                run.at(begin_s + lasts_s * epoch).epoch(trial, epoch, replica=replica, input_s=waited_s)
+                run.at(begin_s + lasts_s * epoch).epoch(trial, epoch, replica=replica, **spent)
                 run.replicas[replica].append(PhaseBegan(replica=replica, trial=trial, phase="train"))
             run.at(begin_s + lasts_s * 3).end_trial(trial, replica)
     part = build_report(read_run(run.end(1000).paths)).comparison
@@ -46,6 +48,12 @@ def test_a_replica_that_waits_for_images_is_slow_by_its_input(tmp_path: Path) ->
     (found,) = found_in(tmp_path, 50.0, 12.0)
     assert (found.replica, found.phase) == (2, "input")
     assert "waiting for images takes 0.164 s longer" in slowness(found)
+
+
+def test_a_replica_whose_ranks_wait_for_each_other_is_slow_by_its_all_reduce(tmp_path: Path) -> None:
+    (found,) = found_in(tmp_path, 50.0, 2.0, 13.0)
+    assert (found.replica, found.phase) == (2, "all-reduce")
+    assert "all-reduce, with waits for its slowest rank, takes 0.167 s longer" in slowness(found)
 
 
 def test_a_replica_that_waits_no_longer_than_others_is_slow_by_its_training(tmp_path: Path) -> None:

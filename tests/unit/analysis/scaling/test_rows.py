@@ -167,6 +167,9 @@ def test_the_waits_for_images_and_the_exchange_are_shares_of_the_training(tmp_pa
     (row,) = scaling_rows([replace(one, report=waiting)])
     assert row.input_share == (2 + 5) / 25, "never longer than the training"
     assert row.exchange_share is None
+    reduced = [each.model_copy(update={"exchange_s": 4.0}) for each in details]
+    (row,) = scaling_rows([replace(one, report=one.report.model_copy(update={"replica_details": tuple(reduced)}))])
+    assert row.exchange_share == (4 + 4) / 25
     hybrid = read_result(whole_training(tmp_path / "hybrid").complete(25).paths.root)
     part = hybrid.report.hybrid
     assert part is not None
