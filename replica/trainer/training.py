@@ -146,6 +146,11 @@ def steps_for(images: int, request: TrainRequest, ranks: int) -> int:
     return math.ceil(images / (request.batch_size * ranks))
 
 
+def seconds_of(waited_s: float, exchanged_s: float | None) -> dict[str, float | None]:
+    """Fields of an epoch's facts: its seconds of waiting for images, and of all-reduce."""
+    return {"input_s": round(waited_s, 3), "exchange_s": None if exchanged_s is None else round(exchanged_s, 3)}
+
+
 class FinalQuality(Protocol):
     """The quality on images that are evaluated once, at the end of a training."""
 
@@ -301,19 +306,11 @@ class Training:
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
-        facts = replace(facts, **self._spent())
+        facts = replace(facts, **seconds_of(self._epochs.waited_s, self._exchanged_s))
         facts = self._judge_finally(facts, so_far, report)
         if self._evidence.wanted:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))
         return facts, weights
-
-    def _spent(self) -> dict[str, float | None]:
-        """Seconds of the epoch's training that were no computing."""
-        exchanged_s = self._exchanged_s
-        return {
-            "input_s": round(self._epochs.waited_s, 3),
-            "exchange_s": None if exchanged_s is None else round(exchanged_s, 3),
-        }
 
     def _train(self, epoch: int, report: Reporter, limit: int | None = None) -> Sums:
         """Train an epoch, or its first `limit` steps."""

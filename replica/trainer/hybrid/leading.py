@@ -18,7 +18,7 @@ from replica.trainer.hybrid.state import HybridState
 from replica.trainer.hybrid.training import GroupTraining, Trained
 from replica.trainer.model.best_weights import BestWeights
 from replica.trainer.servers.protocol import Sharding
-from replica.trainer.training import TrainingInputs
+from replica.trainer.training import TrainingInputs, seconds_of
 
 
 class LeadingTraining(GroupTraining):
@@ -84,7 +84,7 @@ class LeadingTraining(GroupTraining):
         so_far = self._progress(epoch)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, rate, trained, evaluated)
-        facts = replace(facts, **self._spent())
+        facts = replace(facts, **seconds_of(self._epochs.waited_s, self._exchanged_s))
         return self._judge_finally(facts, so_far, report), weights
 
     def _settle(self, epoch: int, early: bool, report: Reporter) -> None:

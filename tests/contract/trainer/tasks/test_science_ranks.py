@@ -103,6 +103,8 @@ def test_two_ranks_train_and_measure_what_one_rank_does(
     if work.test:
         assert smooth(two[2].test_measures) == pytest.approx(smooth(one[2].test_measures), rel=1e-3, abs=1e-3)
         assert two[2].test_measures != two[2].measures, "of other examples than those that validate"
+    assert [each.exchange_s for each in one] == [None] * 3, "a rank alone exchanges nothing"
+    assert all(each.exchange_s is not None and each.exchange_s >= 0 for each in two)
     sampled = min(work.images, work.validation)
     assert [each.images_evaluated - work.validation for each in two] == [0, 0, sampled]
 
