@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, rank
-from analysis.results.science import WorkloadRow, rank_workloads
+from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow, rank_workloads
 from referee.listing.judging import Listed
 from referee.listing.submissions import NEXT, Problem, Withdrawn, day_of
 
@@ -58,8 +58,14 @@ class Edition:
 
     @cached_property
     def workloads(self) -> tuple[WorkloadRow, ...]:
-        """The scientific workloads."""
-        return rank_workloads(each.result for each in self.listed if each.result.report.is_science)
+        """The scientific workloads, by time to quality."""
+        return self.workloads_by["time"]
+
+    @cached_property
+    def workloads_by(self) -> Mapping[ScienceOrder, tuple[WorkloadRow, ...]]:
+        """The scientific workloads by each measure."""
+        results = [each.result for each in self.listed if each.result.report.is_science]
+        return {order: rank_workloads(results, order) for order in SCIENCE_ORDERS}
 
 
 def editions_of(listed: Sequence[Listed], problems: Sequence[Problem], withdrawn: Iterable[Withdrawn]) -> list[Edition]:

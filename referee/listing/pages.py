@@ -17,6 +17,7 @@ from analysis.output.page.embed import library
 from analysis.output.page.links import page_script
 from analysis.output.pages import render
 from analysis.results.ranking import ORDERS, Order
+from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow
 from analysis.verbs.ranking_page import date_of, parts_of
 from referee.listing.editions import Edition
 from referee.listing.feed import feed
@@ -25,10 +26,13 @@ from referee.listing.submissions import ListSettings, day_of
 from referee.listing.systems import System, description_of, row_data, system_id
 from referee.listing.trends import trend_figure, trend_rows
 
-SCIENCE = "science"
+SCIENCE: Mapping[str, ScienceOrder] = {"science": "time", "valid": "valid", "valid-per-watt": "valid-per-watt"}
+"""The pages of scientific workloads, with their order."""
+
 VIEWS = {
     "score": "score", "regulated": "regulated score", "accelerator": "score per accelerator",
-    "energy": "energy efficiency", SCIENCE: "time to quality",
+    "energy": "energy efficiency", "science": "time to quality", "valid": "valid operations per second",
+    "valid-per-watt": "valid operations per second and watt",
 }  # fmt: skip
 """The pages of an edition, with what each is sorted by."""
 
@@ -77,20 +81,21 @@ class Site:
         return render(template, __package__, **shared, **values).encode()
 
     def _edition(self, edition: Edition) -> Iterator[File]:
-        for view in VIEWS:
-            if view != SCIENCE or edition.workloads:
-                place = f"editions/{edition.name}/{view}"
-                yield f"{place}.html", self._edition_page(edition, view, "../../", "")
-                rows = edition.workloads if view == SCIENCE else edition.rankings[_order(view)].rows
-                data = [row_data(row, self.by_place[row.origin]) for row in rows]
-                yield from tables(place, data, _besides(edition))
+        for view in _views(edition):
+            place = f"editions/{edition.name}/{view}"
+            yield f"{place}.html", self._edition_page(edition, view, "../../", "")
+            science = view in SCIENCE
+            rows = edition.workloads_by[SCIENCE[view]] if science else edition.rankings[_order(view)].rows
+            data = [row_data(row, self.by_place[row.origin]) for row in rows]
+            yield from tables(place, data, _besides(edition))
 
     def _edition_page(self, edition: Edition, view: str, root: str, folder: str) -> bytes:
         own = [str(each.result.origin) for each in edition.listed]
+        rows = edition.workloads_by[SCIENCE[view]] if view in SCIENCE else ()
         return self._render(
-            "edition.html", root, edition.name, edition=edition, view=view, views=VIEWS, folder=folder,
-            parts=[] if view == SCIENCE else [*parts_of(edition.rankings[_order(view)])],
-            benchmarks=[(name, list(rows)) for name, rows in groupby(edition.workloads, lambda row: row.benchmark)],
+            "edition.html", root, edition.name, edition=edition, view=view, views=_views(edition), folder=folder,
+            parts=[] if view in SCIENCE else [*parts_of(edition.rankings[_order(view)])], is_science=view in SCIENCE,
+            benchmarks=[(name, list(own_rows)) for name, own_rows in groupby(rows, lambda row: row.benchmark)],
             links={place: f"{root}systems/{system_id(self.by_place[place])}.html" for place in own},
             notes={place: _note(self.by_place[place]) for place in own},
             by_place=self.by_place, system_id=system_id, date_of=date_of, words=words,
@@ -112,6 +117,19 @@ class Site:
         ]  # fmt: skip
         fields = [{"field": each.name, "recorded": each.recorded, "told": each.told} for each in description]
         yield from tables(f"systems/{system.id}", system.history, {"archives": archives, "description": fields})
+
+
+def _views(edition: Edition) -> dict[str, str]:
+    """The pages of an edition: those that something is known for."""
+    rows = edition.workloads
+    known = {view for view, order in SCIENCE.items() if any(_value(row, order) is not None for row in rows)}
+    measured = known | ({"science"} if rows else set())
+    return {view: words for view, words in VIEWS.items() if view not in SCIENCE or view in measured}
+
+
+def _value(row: WorkloadRow, order: ScienceOrder) -> float | None:
+    found: float | None = getattr(row, SCIENCE_ORDERS[order])
+    return found
 
 
 def _order(view: str) -> Order:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,10 +19,11 @@ from aiperf.cli.units import interval, number, si
 from aiperf.config.duration import format_duration
 from analysis.report.model import Report
 from analysis.results.compliance import check_result
+from analysis.results.science import SCIENCE_ORDERS
 from analysis.verbs.ranking_page import MEASURES
 from referee.listing.editions import editions_of
 from referee.listing.judging import Listed
-from referee.listing.pages import Site
+from referee.listing.pages import SCIENCE, VIEWS, Site
 from referee.listing.reading import Facts
 from referee.listing.submissions import ListSettings
 from referee.listing.systems import systems_of
@@ -102,11 +104,11 @@ def is_number(value: object) -> bool:
 
 def test_every_number_of_an_edition_is_that_of_a_check_of_its_archive(built: Path, made: Path) -> None:
     files = sorted(built.glob("editions/*/*.json"))
-    assert len(files) == 2 * 5 + 4, "two editions with scientific workloads, one without"
+    assert len(files) == 2 * 7 + 4, "two editions with scientific workloads, one without"
     for file in files:
         for row in data_of(file)["rows"]:
             report = check_result(made / row["origin"]).report
-            expected = science(report, row) if file.stem == "science" else automl(report, file.stem)
+            expected = science(report, row) if file.stem in SCIENCE else automl(report, file.stem)
             if row["status"] == "invalid":
                 expected |= dict.fromkeys(("score_ops", "regulated_score_ops", "interval_low", "interval_high"))
             numbers = {name: value for name, value in row.items() if is_number(value) or name in expected}
@@ -225,8 +227,10 @@ def compare(cells: Mapping[str, str], expected: Mapping[str, str], page: Path) -
     assert numbers == {heading: expected[heading] for heading in numbers}, page
 
 
-ORDERS = {"score": "score_ops", "regulated": "regulated_score_ops", "accelerator": "ops_per_accelerator",
-          "energy": "operations_per_joule", "science": None}  # fmt: skip
+ORDERS: dict[str, str | None] = {
+    "score": "score_ops", "regulated": "regulated_score_ops", "accelerator": "ops_per_accelerator",
+    "energy": "operations_per_joule", **dict.fromkeys(SCIENCE),
+}  # fmt: skip
 
 
 def test_the_pages_of_an_edition_show_the_numbers_of_its_tables(site: Path) -> None:
@@ -241,7 +245,7 @@ def test_the_pages_of_an_edition_show_the_numbers_of_its_tables(site: Path) -> N
             if "workload" not in row:
                 assert f"{row['replicas']} replica, {row['ranks']} rank;" in cells["system"]
             compare(cells, shown(row, ORDERS[page.stem]), page)
-        if page.stem != "science":
+        if page.stem not in SCIENCE:
             counts = {status: sum(row["status"] == status for row in rows) for status in
                       ("official", "unofficial", "invalid", "simulated")}  # fmt: skip
             headings = dict(re.findall(r'<h2 id="(\w+)">\w+: (\d+)</h2>', page.read_text()))
@@ -252,6 +256,18 @@ def rows_of_editions(site: Path, name: str = "score") -> Iterator[tuple[str, Row
     for file in sorted(site.glob(f"editions/*/{name}.json")):
         for row in data_of(file)["rows"]:
             yield file.parent.name, row
+
+
+def test_workloads_are_in_the_order_of_their_page(built: Path) -> None:
+    for name, order in SCIENCE.items():
+        pages = sorted(built.glob(f"editions/*/{name}.html"))
+        assert pages
+        for page in pages:
+            assert f"by {VIEWS[name]}, within one workload" in page.read_text()
+            rows = data_of(page.with_suffix(".json"))["rows"]
+            for _, own in groupby(rows, lambda row: (row["workload"], row["framework"], row["size"], row["status"])):
+                values = [value for row in own if (value := row[SCIENCE_ORDERS[order]]) is not None]
+                assert values == sorted(values, reverse=order != "time")
 
 
 def test_the_pages_of_systems_show_the_numbers_of_their_editions(site: Path) -> None:
