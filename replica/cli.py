@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiperf.cli.command import Command, add_format, whole_number
 from aiperf.cli.console import open_console
-from aiperf.cli.lines import say, say_json, say_text
+from aiperf.cli.lines import say, say_json, say_text, warn
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
@@ -98,7 +98,11 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
     if arguments.format == "csv":
         raise UsageError("--verify prints a table or JSON, not CSV")
     model = source.model()  # before the profilers' module: it reports if TensorFlow is missing
+    from replica.measure.counting.gpu_counters import why_not  # noqa: PLC0415
     from replica.measure.counting.profilers import verify  # noqa: PLC0415
+
+    if reason := why_not():
+        warn(f"note: the GPU's counters are not read: {reason}")
 
     with source.file() as path:
         found = [

@@ -144,10 +144,14 @@ def _notes(share: NodeShare) -> Iterator[str]:
     if share.accelerators and restricted_counters():
         yield (
             "the counters of its GPUs are for administrators; Nsight Compute (ncu), which counts operations by them, "
-            "needs the driver's option NVreg_RestrictProfilingToAdminUsers=0"
+            f"needs the driver's option NVreg_RestrictProfilingToAdminUsers=0{_profiler_too()}"
         )
     if why := _homeless():
         yield f"{why}: libraries keep nothing from one start to the next"
+
+
+def _profiler_too() -> str:
+    return "" if shutil.which("ncu") else ", and ncu on the PATH"
 
 
 def _homeless() -> str | None:

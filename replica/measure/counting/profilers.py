@@ -1,4 +1,6 @@
-"""Independent counts to compare with ours: TensorFlow's profiler and XLA's cost analysis."""
+"""Independent counts to compare with ours: TensorFlow's profiler, XLA's cost analysis, and the
+counters of a GPU if they can be read.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from aiperf.errors import AiperfError, EnvironmentNotReadyError
 from aiperf.network.operations import AIPERF_1, Operations, RuleSet
 from aiperf.processes import python_module
 from aiperf.untrusted.reading import reason_of, shortened
+from replica.measure.counting import gpu_counters
 from replica.measure.counting.keras_operations import graph_of
 
 XLA_TIMEOUT_S = 900
@@ -44,7 +47,10 @@ def verify(path: Path, model: Any, rule_set: RuleSet = AIPERF_1) -> list[Verific
     """
     if rule_set is not AIPERF_1:
         return [xla(path, lowered=True)]
-    return [Verification("TensorFlow profiler", tensorflow_forward(model), None), xla(path)]
+    found = [Verification("TensorFlow profiler", tensorflow_forward(model), None), xla(path)]
+    if gpu_counters.why_not() is None:
+        found.append(Verification("Nsight Compute", *gpu_counters.counted(path)))
+    return found
 
 
 def tensorflow_forward(model: Any) -> float:
