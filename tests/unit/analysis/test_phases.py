@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from aiperf.records.bodies import PhaseBegan, RunEnded
 from aiperf.wire.messages import Phase
+from analysis.output.page.view import waits_in_words
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.status import run_status
@@ -92,3 +94,25 @@ def test_of_phases_in_one_millisecond_the_last_one_lasts(tmp_path: Path) -> None
     assert run_status(data, report, None, T0_MS + 41_000).replicas[0].phase == "train"
     data = read_run(run.end(100).paths)
     assert build_report(data).replica_details[0].phases_s == {"idle": 10, "build": 30, "train": 60}
+
+
+@pytest.mark.parametrize(
+    ("spent", "ranks", "says"),
+    [
+        ({"input_s": 4.0, "exchange_s": 10.0}, 2,
+         "Of the training, 10 % waited for images and 25 % was all-reduce, waits for the slowest rank included."),
+        ({"input_s": 4.0}, 2,
+         "Of the training, 10 % waited for images and its all-reduce was not told from computing."),
+        ({"input_s": 4.0}, 1, "Of the training, 10 % waited for images."),
+        ({}, 2, ""),
+    ],
+)  # fmt: skip
+def test_the_page_says_how_much_of_the_training_was_no_computing(
+    spent: dict[str, float], ranks: int, says: str, tmp_path: Path
+) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1)
+    report = build_report(read_run(run.at(20).epoch(1, 1).end_trial(1).end(100).paths))
+    (part,) = report.replica_details
+    own = part.model_copy(update={"phases_s": {"train": 40.0, "idle": 60.0}, "ranks": ranks, **spent})
+    found = waits_in_words(report.model_copy(update={"replica_details": (own,)}))
+    assert re.sub(r"(\d+)(\.0+)? %", r"\1 %", found) == says
