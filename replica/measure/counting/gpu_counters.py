@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from aiperf.answers import LOCALE
 from aiperf.cli.packages import to_install
 from aiperf.errors import AiperfError
 from aiperf.machine.accelerators import find_accelerators, restricted_counters
@@ -67,7 +69,8 @@ def _operations(path: Path, step: str) -> float:
         PROFILER, "--csv", "--print-units", "base", "--profile-from-start", "off", "--target-processes", "all",
         "--metrics", ",".join(METRICS), *program,
     ]  # fmt: skip
-    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    environment = {**os.environ, **LOCALE}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
     if result.returncode != 0:
         said = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()]
         raise AiperfError(

@@ -65,7 +65,7 @@ def test_a_listing_without_counts_is_refused(printed: str, says: str) -> None:
 def profiler(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     """Put a program on the PATH in the place of Nsight Compute."""
     program = folder / "ncu"
-    program.write_text(f"#!{sys.executable}\nimport sys\n{body}\n")
+    program.write_text(f"#!{sys.executable}\nimport os, sys\n{body}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
@@ -79,6 +79,7 @@ def test_the_steps_are_counted_one_after_the_other_and_for_one_image(
         tmp_path,
         monkeypatch,
         f"""
+assert os.environ["LC_ALL"] == "C", "numbers without the commas of a language"
 open({str(asked)!r}, "a").write(" ".join(sys.argv[1:]) + "\\n")
 print({forward!r} if sys.argv[-2] == "forward" else {training!r})""",
     )
