@@ -21,6 +21,7 @@ from aiperf.files import append_once
 from aiperf.host import this_host
 from aiperf.machine import health
 from aiperf.machine.accelerators import AcceleratorSamples
+from aiperf.machine.dcgm import Dcgm
 from aiperf.machine.energy import CpuPackages, cpu_packages
 from aiperf.machine.vendors import Fields
 from aiperf.run_directory.checksums import sealed
@@ -79,7 +80,7 @@ class CpuPower:
 def default_sources(clock: Clock) -> tuple[Callable[[], Fields], ...]:
     """All sources of a sample; each may fail on a given node."""
     load = AcceleratorSamples(), sample_cpu, sample_memory, sample_network, sample_disk, CpuPower(clock, cpu_packages())
-    return *load, *health.sources()
+    return *load, *health.sources(), Dcgm()
 
 
 class Telemetry:

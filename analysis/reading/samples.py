@@ -41,6 +41,8 @@ COLUMNS = (
     "memory_total_bytes",
     "memory_percent",
     "accelerator_clock_mhz",
+    "multiprocessors_percent",
+    "tensor_cores_percent",
 )
 """Columns kept of a sample; over a node's accelerators, use and clock are means, power and energy
 are sums.
@@ -69,11 +71,19 @@ class _Accelerator(CardHealth, gc=False):
     clock: float = msgspec.field(default=np.nan, name="DCGM_FI_DEV_SM_CLOCK")
 
 
+class _Activity(msgspec.Struct, gc=False):
+    """What DCGM measured of an accelerator, as shares of its cycles."""
+
+    multiprocessors: float = msgspec.field(default=np.nan, name="DCGM_FI_PROF_SM_ACTIVE")
+    tensor_cores: float = msgspec.field(default=np.nan, name="DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
+
+
 class _Line(HealthFields, gc=False):
     """A sample, or the head of a sampler, which has a version and no time."""
 
     time: str = ""
     accelerators: list[_Accelerator] | None = None
+    dcgm: list[_Activity] | None = None
     cpu_percent: float = np.nan
     cpu_power_w: float = np.nan
     memory_used_bytes: float = np.nan
@@ -139,6 +149,13 @@ def _lines(file: Path) -> Iterator[bytes | None]:
         yield None
 
 
+def _mean_percent(samples: Sequence[_Line], name: str) -> Series:
+    """Mean of what DCGM measured of each accelerator, in percent."""
+    every = [[getattr(part, name) for part in sample.dcgm or ()] for sample in samples]
+    known = [[value for value in values if 0 <= value <= 1] for values in every]
+    return np.array([100 * sum(values) / len(values) if values else np.nan for values in known], np.float64)
+
+
 def _table(times: Sequence[int], samples: Sequence[_Line]) -> tuple[Series, NDArray[np.bool_]]:
     """A row for each sample, and marks of those whose numbers can be."""
     counts = np.array([len(sample.accelerators or ()) for sample in samples], np.int64)
@@ -164,5 +181,6 @@ def _table(times: Sequence[int], samples: Sequence[_Line]) -> tuple[Series, NDAr
             np.where((powers == counts) & (counts > 0), power, np.nan),
             np.where((energies == counts) & (counts > 0), energy, np.nan) / MJ_PER_J,
             *plain, 100 * plain[2] / plain[3], clock / clocks,
+            _mean_percent(samples, "multiprocessors"), _mean_percent(samples, "tensor_cores"),
         ])  # fmt: skip
     return table, ~np.isinf(table).any(axis=1) & (plain[3] != 0)

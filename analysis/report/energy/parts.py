@@ -125,6 +125,12 @@ class UsagePart(Part):
     """Use of the accelerators in percent, mean over time; null if it was not sampled."""
     accelerator_memory_percent: float | None
     """Use of the accelerators' memory in percent, mean over time; null if it was not sampled."""
+    multiprocessors_percent: float | None = None
+    """Cycles in which the accelerators' multiprocessors had work, in percent, mean over time; null
+    without NVIDIA's DCGM on the node.
+    """
+    tensor_cores_percent: float | None = None
+    """Cycles in which their tensor cores worked, likewise."""
     cpu_percent: float | None
     """Use of the CPUs in percent, mean over time; null if it was not sampled."""
     memory_peak_bytes: int | None

@@ -33,6 +33,8 @@ def _node(node: NodeSeries, start_ms: int, end_ms: int) -> UsagePart:
         accelerators=int(np.nanmax(node.column("accelerators"), initial=0.0)),
         accelerator_percent=node.mean("accelerator_percent", start_ms, end_ms),
         accelerator_memory_percent=node.mean("accelerator_memory_percent", start_ms, end_ms),
+        multiprocessors_percent=node.mean("multiprocessors_percent", start_ms, end_ms),
+        tensor_cores_percent=node.mean("tensor_cores_percent", start_ms, end_ms),
         cpu_percent=node.mean("cpu_percent", start_ms, end_ms),
         memory_peak_bytes=int(np.nanmax(memory)) if memory.size and not np.isnan(memory).all() else None,
         energy_j=float(sum(parts)) if parts else None,

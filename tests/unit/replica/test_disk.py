@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from aiperf.machine import telemetry
+from aiperf.machine.dcgm import ACTIVE
 from aiperf.machine.telemetry import Telemetry
 from aiperf.machine.vendors import nvidia
 from aiperf.processes import spawn_silent
@@ -25,7 +26,7 @@ from tests.support.hand_made import HandMadeRun, ManualClock
 from tests.unit.replica.agent.trial.test_trainer_process import REQUEST
 from tests.unit.replica.search.test_planner import POOL, trial
 
-NODE_BYTES, ACCELERATOR_BYTES = 512, 1200
+NODE_BYTES, ACCELERATOR_BYTES = 512, 1300
 """Most bytes of a telemetry sample, and of each accelerator in it."""
 
 LARGEST = {"uuid": "GPU-01234567-89ab-cdef-0123-456789abcdef", "energy": 2**63 - 1}
@@ -59,7 +60,8 @@ def test_telemetry_is_one_bounded_line_an_interval(
         "network_sent_bytes": 2**63, "network_received_bytes": 2**63,
         "disk_read_bytes": 2**63, "disk_written_bytes": 2**63,
     }  # fmt: skip
-    sources = (lambda: {"accelerators": largest(accelerators)}, lambda: counters)
+    active = [{"uuid": LARGEST["uuid"], **dict.fromkeys(ACTIVE.values(), 0.123)}] * accelerators
+    sources = (lambda: {"accelerators": largest(accelerators)}, lambda: counters, lambda: {"dcgm": active})
     monkeypatch.setattr(telemetry, "default_sources", lambda clock: sources)
     file = tmp_path / "telemetry" / "x.jsonl"
     sampler, turns = Telemetry(file, 30.0, ManualClock(), {"writer": "replica-0000-1"}), Turns(5)
