@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 
+from aiperf.answers import ask_and_wait
 from aiperf.machine.vendors import Fields
 from aiperf.machine.vendors.contract import number, text
 
@@ -36,32 +35,26 @@ class Dcgm:
 
     def __init__(self) -> None:
         self._uuids: dict[str, str] | None = None
-        self._gone = False
 
     def __call__(self) -> Fields:
         """`dcgm`: the fields of each GPU; empty without DCGM."""
-        if self._gone:
+        if self._uuids is None:
+            self._uuids = uuids_in(self._ask("discovery", "-l"))
+        if not self._uuids:
             return {}
-        try:
-            if self._uuids is None:
-                self._gone = shutil.which(PROGRAM) is None
-                self._uuids = {} if self._gone else uuids_in(_ask("discovery", "-l"))
-            shown = _ask("dmon", "-e", ",".join(ACTIVE), "-d", str(EVERY_MS), "-c", str(ROWS)) if self._uuids else ""
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
-            self._gone = True
-            log.info("DCGM is not asked again: %s", error)
-            return {}
+        shown = self._ask("dmon", "-e", ",".join(ACTIVE), "-d", str(EVERY_MS), "-c", str(ROWS))
         found = activity_in(shown)
         known = [{"uuid": self._uuids[gpu], **fields} for gpu, fields in found.items() if gpu in self._uuids]
         return {"dcgm": known} if known else {}
 
-
-def _ask(*words: str) -> str:
-    done = subprocess.run(
-        (PROGRAM, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-        timeout=MOST_S, check=True,
-    )  # fmt: skip
-    return done.stdout
+    def _ask(self, *words: str) -> str:
+        answer = ask_and_wait((PROGRAM, *words), MOST_S)
+        if answer.fine:
+            return answer.output
+        self._uuids = {}
+        if not answer.missing:
+            log.info("DCGM is not asked again: %s", answer.reason)
+        return ""
 
 
 def uuids_in(shown: str) -> dict[str, str]:
