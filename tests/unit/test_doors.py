@@ -44,6 +44,7 @@ STARTERS = {
     "replica/measure/profile/cli.py": "a module of this program",
     "replica/measure/profile/step.py": "perf, which counts until it is interrupted, in the C locale",
     "replica/trainer/starters/processes.py": "ranks",
+    "replica/trainer/starters/watch.py": "ranks and parameter servers, whose output is not read",
     "workloads/datasets/devkit/synsets.py": "a module of this program",
 }
 """Modules that start programs. What others print is read by `aiperf.answers` alone."""
@@ -79,6 +80,7 @@ def test_one_module_reads_the_machine() -> None:
     }
     assert reading == {
         "aiperf/host.py",
+        "aiperf/machine/description/processors.py",  # what only a description has, below the root of `aiperf.host`
         "primary/nodes/probe_script.py",  # sent to nodes without AIPerf
     }
 
