@@ -20,7 +20,10 @@ ROOT = Path("/")
 of the environment does, so that no run describes another machine by accident or in secret.
 """
 
+CPUS = "sys/devices/system/cpu"
+
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_LETTERS = {"Data": "d", "Instruction": "i"}
 _ARM = ("CPU implementer", "CPU part")
 
 
@@ -173,6 +176,33 @@ class Host:
         files = self.root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")
         counts = [int(text) for file in files if (text := text_in(file)).isdecimal()]
         return sum(counts) if counts else None
+
+    def cores(self) -> set[tuple[str, str]]:
+        """Socket and core of every CPU, the same for its siblings; empty if they are unknown."""
+        found = set()
+        for folder in (self.root / CPUS).glob("cpu[0-9]*/topology"):
+            socket, die, core = (text_in(folder / name) for name in ("physical_package_id", "die_id", "core_id"))
+            if socket and core:
+                found.add((socket, f"{die}:{core}"))
+        return found
+
+    def memory_domains(self) -> int:
+        """Number of memory domains (NUMA nodes); 0: unknown."""
+        return len([*self.root.glob("sys/devices/system/node/node[0-9]*")])
+
+    def highest_clock_mhz(self) -> float | None:
+        """Highest clock of a CPU; None if the kernel does not say."""
+        text = text_in(self.root / CPUS / "cpu0/cpufreq/cpuinfo_max_freq")
+        return int(text) / 1000 if text.isdecimal() else None
+
+    def caches_of_a_core(self) -> list[str]:
+        """Caches of the first CPU with their sizes, such as L1d 48K."""
+        found = []
+        for folder in sorted((self.root / CPUS / "cpu0/cache").glob("index*")):
+            level, kind, size = (text_in(folder / name) for name in ("level", "type", "size"))
+            if level and size:
+                found.append(f"L{level}{_LETTERS.get(kind, '')} {size}")
+        return found
 
     def _text(self, path: str) -> str:
         return text_in(self.root / path)

@@ -80,7 +80,6 @@ def test_one_module_reads_the_machine() -> None:
     }
     assert reading == {
         "aiperf/host.py",
-        "aiperf/machine/description/processors.py",  # what only a description has, below the root of `aiperf.host`
         "primary/nodes/probe_script.py",  # sent to nodes without AIPerf
     }
 

@@ -1,20 +1,14 @@
-"""Sockets, cores, clock, caches and memory of a node, by the files of Linux."""
+"""Sockets, cores, clock, caches and memory of a node."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from aiperf.answers import ask_and_wait
-from aiperf.host import text_in, this_host
-
-CPUS = "sys/devices/system/cpu"
-
-LETTERS = {"Data": "d", "Instruction": "i"}
-"""Letters of caches that hold data or instructions alone."""
+from aiperf.host import this_host
 
 DMIDECODE_S = 5.0
 """Longest wait for dmidecode, which reads a table of a few KiB."""
@@ -26,34 +20,17 @@ _FIELD = re.compile(r"^\s+([^:\n]+): (.+)$", re.MULTILINE)
 def describe_processors() -> dict[str, str | int | float | None]:
     """Facts of processors and memory, for the whole node, and the CPUs that the agent may use."""
     host = this_host()
-    places = {place for cpu in sorted((host.root / CPUS).glob("cpu[0-9]*")) if (place := _place(cpu)) is not None}
-    domains = [*(host.root / "sys/devices/system/node").glob("node[0-9]*")]
-    megahertz = _number(host.root / CPUS / "cpu0/cpufreq/cpuinfo_max_freq")
+    cores = host.cores()
     found: dict[str, str | int | float | None] = {
-        "cpu_sockets": len({socket for socket, _ in places}) or None,
-        "cpu_cores": len(places) or None,
-        "cpu_max_mhz": megahertz / 1000 if megahertz else None,
-        "cpu_caches": ", ".join(_caches(host.root / CPUS / "cpu0")) or None,
-        "numa_nodes": len(domains) or None,
+        "cpu_sockets": len({socket for socket, _ in cores}) or None,
+        "cpu_cores": len(cores) or None,
+        "cpu_max_mhz": host.highest_clock_mhz(),
+        "cpu_caches": ", ".join(host.caches_of_a_core()) or None,
+        "numa_nodes": host.memory_domains() or None,
         "cpu_affinity": _ranges(sorted(host.affinity())),
         "memory_modules": _memory(host.root),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _place(cpu: Path) -> tuple[str, str] | None:
-    """The socket and the core of a CPU, as numbers that are the same for its siblings."""
-    socket, core = text_in(cpu / "topology/physical_package_id"), text_in(cpu / "topology/core_id")
-    die = text_in(cpu / "topology/die_id")
-    return (socket, f"{die}:{core}") if socket and core else None
-
-
-def _caches(cpu: Path) -> Iterator[str]:
-    """Caches of a CPU with their sizes, such as L1d 48K."""
-    for folder in sorted(cpu.glob("cache/index*")):
-        level, kind, size = (text_in(folder / name) for name in ("level", "type", "size"))
-        if level and size:
-            yield f"L{level}{LETTERS.get(kind, '')} {size}"
 
 
 def _memory(root: Path) -> str | None:
@@ -85,8 +62,3 @@ def _ranges(numbers: list[int]) -> str:
         else:
             parts.append([number, number])
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in parts)
-
-
-def _number(file: Path) -> int | None:
-    text = text_in(file)
-    return int(text) if text.isdecimal() else None
