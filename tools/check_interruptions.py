@@ -36,13 +36,14 @@ from tools.check_installation import copy_sources
 MAKE = ("make", "env", "GPU=0", f"PYTHON={sys.executable}")
 DOCTOR = ("doctor", "--preset", "quick", "--replicas", "1", "--no-probe")
 INVENTORY = """
-import importlib.metadata, json, os
+import csv, importlib.metadata, json, os
 found, defects = [], []
 for package in importlib.metadata.distributions():
     found.append(f"{package.metadata['Name']}=={package.version}")
-    for file in package.files or [f"{package.metadata['Name']} has no list of its files"]:
-        path = str(getattr(file, "locate", lambda: file)())
-        if not os.path.exists(path) or getattr(file, "size", None) not in (None, os.path.getsize(path)):
+    # From Python 3.12 on, package.files leaves out what is missing.
+    for name, _, size in csv.reader((package.read_text("RECORD") or f"{found[-1]} has no list,,").splitlines()):
+        path = str(package.locate_file(name))
+        if not os.path.exists(path) or size not in ("", str(os.path.getsize(path))):
             defects.append(path)
 print(json.dumps([sorted(found), defects]))
 """
