@@ -16,7 +16,6 @@ from replica.trainer.hybrid.exchange import Exchange
 from replica.trainer.servers.client import end_processes
 from replica.trainer.servers.mailbox import Mailbox, wait_for
 from replica.trainer.servers.protocol import Lost, Tag
-from replica.trainer.servers.zeromq import ZmqMailbox
 from replica.trainer.settings import GroupPlaces, RankSettings
 
 _TEXTS = TypeAdapter(tuple[str, ...])
@@ -137,4 +136,6 @@ def open_ranks(framework: Framework, settings: RankSettings, clock: Clock) -> Co
 
 def _mailbox(group: int, places: GroupPlaces, clock: Clock) -> Mailbox:
     """The messages of a group's root: to the servers, and to the root of group 0 or from all."""
+    from replica.trainer.servers.zeromq import ZmqMailbox  # noqa: PLC0415  (may not be installed)
+
     return ZmqMailbox(group, places, [number for number in places.addresses if number != group], clock)
