@@ -226,3 +226,12 @@ def test_a_server_loads_no_framework() -> None:
     program = f"import sys, replica.trainer.__main__, replica.trainer.servers.server; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.strip() == "set()"
+
+
+def test_a_synchronous_training_loads_no_zeromq() -> None:
+    program = (
+        "import sys, replica.agent.agent, replica.trainer.__main__, replica.trainer.ready, replica.trainer.science; "
+        "print('zmq' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.strip() == "False"
