@@ -125,11 +125,11 @@ def test_a_lost_replica_costs_its_work_and_not_the_run(running: tuple[subprocess
 def test_failures_of_trials_are_reported_and_the_run_continues(tmp_path: Path) -> None:
     output = tmp_path / "run"
     settings = set_simulated(fail_trials=[2], crash_trials=[3], hang_trials=[5], epoch_seconds=0.1)
-    result = aiperf(
-        "run", *SIMULATED, *settings, "--set", "replica.trial_silence=4s", "--replicas", 1, "--duration", "25s",
-        "--output", output,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    with begin(output, *settings, "--set", "replica.trial_silence=4s", "--replicas", 1, "--duration", "10m") as process:
+        wait_for(lambda: '"type":"trial_ended","trial":6,' in history(output))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == 1, err
     trials = {trial["id"]: trial for trial in report(output)["trials"]}
     assert trials[2]["failure_reason"] == "build: simulated.fail_trials names this trial"
     assert trials[3]["failure_reason"].startswith("crash: the trainer was killed by SIGKILL")
