@@ -18,6 +18,9 @@ from tests.support.needs import need
 
 PATIENCE = ("--set", "storage.patience=0s")
 
+RUN_JSON_BYTES = 8 << 10
+"""Whole pages of memory that run.json takes, and that nothing else finds room in."""
+
 AT_THE_START = {
     "the directory": Fault("mkdir", code=errno.ENOSPC, count=10**6),
     "run.json": Fault("write", code=errno.ENOSPC, count=10**6, part="run.json"),
@@ -52,7 +55,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], check=False)
     if made.returncode:
         pytest.skip("only root can mount a small file system")
-    (folder / "filler").write_bytes(bytes((16 << 20) - (4 << 10)))
+    (folder / "filler").write_bytes(bytes((16 << 20) - RUN_JSON_BYTES))
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
 
