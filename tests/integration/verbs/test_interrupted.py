@@ -33,7 +33,7 @@ CALLED_FIRST = {
     "rank": "referee.rank.execute_rank",
     "compare": "analysis.verbs.results.read_result",
     "accept": "analysis.verbs.acceptance.read_result",
-    "trend": "analysis.verbs.trend.try_result",
+    "trend": "analysis.verbs.trend.try_facts",
     "list": "referee.listing.site.build",
     "export": "analysis.verbs.submission.read_now",
     "audit": "referee.audit.cli.opened_run",
