@@ -12,9 +12,10 @@ import pytest
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from benchmarks import updates
-from benchmarks.hybrid import measures
+from benchmarks.hybrid import measures, messages
 from benchmarks.hybrid.figure import write_figure
 from benchmarks.hybrid.runs import DELAY
+from replica.trainer.servers.zeromq import KEYS
 from tests.support.science.hand_made import ScienceRun
 from tests.support.science.hybrid import whole_training
 
@@ -95,3 +96,9 @@ def test_a_ring_sends_and_receives_each_part_of_the_gradients_twice_but_for_its_
     assert updates.ring_mb_per_image(1_000_000, 1, 32) == 0
     # 4 ranks: 3 parts of a quarter are sent in each of two rounds, and as many received.
     assert updates.ring_mb_per_image(1_000_000, 4, 1) == pytest.approx(2 * 2 * 3 * 250_000 * 4 / 1e6)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one node", "several nodes"])
+def test_an_exchange_of_a_root_and_a_server_is_timed(several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEYS, "")  # what the benchmark sets is undone
+    assert messages.exchange_ms(1000, 3, several) > 0
