@@ -75,9 +75,10 @@ class RankSetup:
             return list(program.command), self.environment
         if not self.servers:
             started = self._started(groups[0], settings, self.environment)
-            return list(started.command), started.environment
-        keys = _new_keys() if self.hosts else {}
-        return start_groups(self._with_servers(groups, settings, {**self.environment, **keys})), keys
+            return list(started.command), {**self.environment, **started.environment}
+        # Processes inherit the keys: everybody can read command lines.
+        environment = {**self.environment, **(_new_keys() if self.hosts else {})}
+        return start_groups(self._with_servers(groups, settings, environment)), environment
 
     def _with_servers(
         self, groups: tuple[_Group, ...], settings: RankSettings, environment: Mapping[str, str]
@@ -119,12 +120,12 @@ class RankSetup:
         return (address_of(interface) if interface is not None else None) or self.hosts[0]
 
     def _started(self, group: _Group, settings: RankSettings, environment: Mapping[str, str]) -> Program:
-        """The command that starts a group's ranks, and the environment of each."""
-        own = {**environment, **self._network(group)}
+        """The command that starts a group's ranks, and what each needs beyond this environment."""
+        own = self._network(group)
         if group.first_local_rank:
             own[FIRST_LOCAL_RANK] = str(group.first_local_rank)
         program = TRAINERS.load(self.config.training.trainer)(settings, self.config)
-        return Program(command=tuple(self.start(group, program.command, own)), environment=own)
+        return Program(command=tuple(self.start(group, program.command, {**environment, **own})), environment=own)
 
     def start(self, group: _Group, command: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
         """The command line that starts a command as each rank of a group.
@@ -134,6 +135,8 @@ class RankSetup:
         starter, hosts = self.starter_of(group), group.hosts
         if starter == "processes" and self.config.training.framework == "tensorflow" and group.ranks > 1:
             raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
+        if starter == "horovodrun" and self.servers and self.hosts:
+            raise ValueError("horovodrun would show the keys of the groups on command lines: choose mpirun")
         if hosts and hosts[0] != self.hosts[0] and starter in ON_THIS_NODE:
             raise ValueError(f"the starter '{starter}' starts ranks of this node, not of {hosts[0]}")
         # A group of this node alone is started without a way to other nodes.
@@ -145,7 +148,7 @@ class RankSetup:
         """The name of a group's starter; one on another node needs one that reaches it."""
         elsewhere = bool(group.hosts) and group.hosts[0] != self.hosts[0]
         configured, framework = self.config.replica.rank_starter, self.config.training.framework
-        ranks, nodes = (max(2, group.ranks), 2) if elsewhere else (group.ranks, len(group.hosts))
+        ranks, nodes = (max(2, group.ranks), 2) if elsewhere else (group.ranks, len(self.hosts))
         return choose_starter(configured, ranks, nodes, framework)
 
     def _interface(self, hosts: tuple[str, ...]) -> str | None:
