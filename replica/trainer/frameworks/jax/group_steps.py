@@ -32,9 +32,8 @@ class GroupSteps(JaxSteps):
         super().__init__(model, optimiser, workload, collective, request)
         self._train = jax.jit(self._gradients_alone)
 
-    def _prepare_training(self, values: list[Values], blank: BlankBatch, sizes: Sequence[int], mask: Any) -> None:
-        given = (*values[:2], *blank(self._batch_size), mask)
-        self._compiled["train", self._batch_size] = self._train.lower(*given).compile()
+    def _prepare_training(self, values: list[Values], whole: Any, blank: BlankBatch, sizes: Sequence[int]) -> None:
+        self._compiled["train", self._batch_size] = self._train.lower(*values[:2], *whole).compile()
 
     def _gradients_alone(
         self, trained: Values, others: Values, images: Any, labels: Any, mask: Any

@@ -185,20 +185,19 @@ class JaxSteps(KerasState):
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
         """Compile for training batches of these sizes and for the evaluation; nothing runs."""
         values = [described(each) for each in (self._trained, self._others, self._optimiser.variables)]
-        mask = np.ones(self._batch_size, np.float32)
+        whole = (*blank(self._batch_size), np.ones(self._batch_size, np.float32))
         if self._together is not None:
             values[1] = [jax.ShapeDtypeStruct((1, *each.shape), each.dtype) for each in values[1]]
-        self._prepare_training(values, blank, sizes, mask)
-        score = self._score.lower(*values[:2], *blank(self._batch_size), mask)
-        self._compiled["score", self._batch_size] = score.compile()
+        self._prepare_training(values, whole, blank, sizes)
+        self._compiled["score", self._batch_size] = self._score.lower(*values[:2], *whole).compile()
 
-    def _prepare_training(self, values: list[Values], blank: BlankBatch, sizes: Sequence[int], mask: Any) -> None:
-        """Compile the step for values like these; several ranks have one size."""
+    def _prepare_training(self, values: list[Values], whole: Any, blank: BlankBatch, sizes: Sequence[int]) -> None:
+        """Compile the step for values like these; several ranks take a whole batch and its mask."""
         if self._together is None:
             for size in {size for size in sizes if size}:
                 self._compiled["train", size] = self._train.lower(*values, *blank(size)).compile()
             return
-        given = zip([*values, *blank(self._batch_size), mask], BY_RANK[0], strict=True)
+        given = zip([*values, *whole], BY_RANK[0], strict=True)
         all_ranks = [jax.tree.map(partial(self._of_ranks, alike), each) for each, alike in given]
         self._compiled["train", self._batch_size] = self._train.lower(*all_ranks).compile()
 
