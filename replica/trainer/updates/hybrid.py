@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from replica.trainer.collectives.contract import Collective
+from replica.trainer.collectives.contract import GRADIENTS, Collective
 from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.model.state import assign, copied
 
@@ -50,7 +50,7 @@ class HybridUpdate:
         if self._group.size == 1:
             return sums, gradients
         weighted = [gradient * sums[1] for gradient in gradients]
-        *summed, totals = self._group.sum_tensors([*weighted, sums], "gradients")
+        *summed, totals = self._group.sum_tensors([*weighted, sums], GRADIENTS)
         return totals, [gradient / totals[1] for gradient in summed]
 
     def _clipped(self, gradients: list[Any]) -> list[Any]:

@@ -48,14 +48,20 @@ def trained(run: ScienceRun, epoch: int, accuracy: float, images: int = 2 * SHAR
     return run
 
 
-def whole_training(root: Path) -> ScienceRun:
-    """Two epochs to the target. Group 1 is ahead, and is stopped in its third epoch."""
+def _after_an_epoch(root: Path) -> ScienceRun:
+    """Both groups have trained an epoch, and group 0 another."""
     run = two_groups(root).at(10)
     exchanged(run, 1, 0)
     exchanged(run, 1, 1)
     served(run, 1)
     trained(run, 1, 0.8).at(20)
     exchanged(run, 2, 0)
+    return run
+
+
+def whole_training(root: Path) -> ScienceRun:
+    """Two epochs to the target. Group 1 is ahead, and is stopped in its third epoch."""
+    run = _after_an_epoch(root)
     exchanged(run, 2, 1)
     exchanged(run, 3, 1, updates=20, images=1280, staleness=(5, 15), computing_s=1.0, group_s=0.0, waiting_s=0.0,
               bytes_exchanged=20 * 2 * 4 * 1000)  # fmt: skip
@@ -71,12 +77,7 @@ def lost(run: ScienceRun, epoch: int, group: int = 1, **facts: Any) -> None:
 
 def with_a_lost_group(root: Path) -> ScienceRun:
     """Group 1 was lost in its second epoch; group 0 trained two."""
-    run = two_groups(root).at(10)
-    exchanged(run, 1, 0)
-    exchanged(run, 1, 1)
-    served(run, 1)
-    trained(run, 1, 0.8).at(20)
-    exchanged(run, 2, 0)
+    run = _after_an_epoch(root)
     lost(run, 2)
     served(run, 2, updates=UPDATES)
     return trained(run, 2, 0.85, images=SHARE).done(1)
