@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 from msgspec import Struct
 
-from aiperf.screening.messages import NETWORK, Collective, Row, Timed
+from aiperf.screening.messages import NETWORK, WHOLE_NODE, Collective, Row, Timed
 
 SMALL = 8
 """Bytes of an all-reduce whose time is latency."""
@@ -26,6 +26,9 @@ BLOCKS = 5
 
 PAIR = "pair_"
 """Beginning of the measures of pairs of nodes."""
+
+INSIDE = "inside_"
+"""Beginning of the measures between the accelerators of one node."""
 
 SLOW_PAIR = 0.7
 """Share of the median below which a pair of two good nodes is remarked on (our choice)."""
@@ -58,6 +61,8 @@ class Fit:
 
 def bus_factor(collective: Collective, ranks: int) -> float:
     """The bus bandwidth as a multiple of the algorithm bandwidth (nccl-tests)."""
+    if collective == "send_receive":
+        return 1.0
     return (2.0 if collective == "all_reduce" else 1.0) * (ranks - 1) / ranks
 
 
@@ -65,7 +70,7 @@ def bus_bandwidth(timed: Timed, ranks: int) -> float:
     """Bytes per second of each rank's link.
 
     `size` is that of nccl-tests: of the whole tensor (all-reduce), of what a rank receives
-    (all-gather), of what a rank sends (all-to-all), its own share included.
+    (all-gather), of what a rank sends (all-to-all, send and receive), its own share included.
     """
     return timed.size / timed.seconds * bus_factor(timed.collective, ranks)
 
@@ -145,8 +150,7 @@ def rows_of(node: str, pairs: Sequence[Meeting]) -> list[Row]:
     for pair in own:
         for name, rate in best(pair).items():
             rates[name].append(rate)
-    # Of all pairs: one that reaches no other is of the kind of those that do.
-    kind = f"network, {next((pair.library for pair in (*own, *pairs) if pair.library), 'unknown')}"
+    kind = f"network, {library_of((*own, *pairs))}"
     if not rates:
         problem = next((pair.problem for pair in own if pair.problem), None)
         return [Row(device=NETWORK, kind=kind, measure=f"{PAIR}all_reduce", problem=problem)] if own else []
@@ -155,6 +159,22 @@ def rows_of(node: str, pairs: Sequence[Meeting]) -> list[Row]:
             device=NETWORK, kind=kind, measure=f"{PAIR}{name}", value=max(found)[0], spread=max(found)[1] / sqrt(BLOCKS)
         )
         for name, found in rates.items()
+    ]
+
+
+def library_of(meetings: Iterable[Meeting]) -> str:
+    """The library of some meetings: one that failed is of the kind of those that did not."""
+    return next((meeting.library for meeting in meetings if meeting.library), "unknown")
+
+
+def inside_rows(meeting: Meeting, model: str, library: str) -> list[Row]:
+    """What the exchanges between the accelerators of a node, of this model, say of it."""
+    kind = f"{meeting.ranks} x {model}, {library}"[:1000]
+    if meeting.problem is not None:
+        return [Row(device=WHOLE_NODE, kind=kind, measure=f"{INSIDE}all_reduce", problem=meeting.problem)]
+    return [
+        Row(device=WHOLE_NODE, kind=kind, measure=f"{INSIDE}{name}", value=rate, spread=spread / sqrt(BLOCKS))
+        for name, (rate, spread) in best(meeting).items()
     ]
 
 

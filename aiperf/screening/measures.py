@@ -43,6 +43,11 @@ MEASURES: dict[str, Measure] = {
     "pair_all_reduce": Measure("GB/s", GIGA, "bus bandwidth of all-reduces with another node"),
     "pair_all_gather": Measure("GB/s", GIGA, "bus bandwidth of all-gathers with another node"),
     "pair_all_to_all": Measure("GB/s", GIGA, "bus bandwidth of all-to-alls with another node"),
+    "inside_latency": Measure("all-reduces/s", 1.0, "all-reduces of 8 bytes between the accelerators of the node"),
+    "inside_all_reduce": Measure("GB/s", GIGA, "bus bandwidth of all-reduces between the accelerators of the node"),
+    "inside_all_gather": Measure("GB/s", GIGA, "bus bandwidth of all-gathers between the accelerators of the node"),
+    "inside_all_to_all": Measure("GB/s", GIGA, "bus bandwidth of all-to-alls between the accelerators of the node"),
+    "inside_send_receive": Measure("GB/s", GIGA, "copies from each accelerator of the node to the next, all at once"),
     "training": Measure("images/s", 1.0, "steps of ResNet-50 by the ranks that a run would have"),
 }
 """Every measure by name: operations, bytes or images per second."""

@@ -71,7 +71,7 @@ class MeasureDevices(Message, tag="measure_devices", frozen=True, kw_only=True):
     """Order to measure every device of the node, all at once."""
 
 
-Collective = Literal["all_reduce", "all_gather", "all_to_all"]
+Collective = Literal["all_reduce", "all_gather", "all_to_all", "send_receive"]
 
 
 class Meet(Message, tag="meet", frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class Timed(Message, tag="timed", frozen=True, kw_only=True):
     """The time of a collective."""
 
     collective: Collective
-    """Operation: `all_reduce`, `all_gather` or `all_to_all`."""
+    """Operation: `all_reduce`, `all_gather`, `all_to_all` or `send_receive`."""
     size: int
     """Bytes, as nccl-tests counts them."""
     seconds: float

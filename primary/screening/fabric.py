@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from aiperf.errors import MessageError
-from aiperf.screening.fabric import Meeting, rounds, rows_of
+from aiperf.screening.fabric import Meeting, inside_rows, library_of, rounds, rows_of
 from aiperf.screening.messages import Exchanged, Listening, Meet
 from aiperf.wire.lines import encode
 from primary.screening.visits import Screening, Together, Visit, answer_of, within
@@ -33,7 +33,7 @@ class FabricPass:
         self._visits = [visit for visit in visits if visit.lost is None]
 
     async def measure(self, names: Sequence[str]) -> list[Meeting]:
-        """All meetings; what the pairs say of each node is added to its last sheet.
+        """All meetings; what they say of each node is added to its last sheet.
 
         `names` are those of the nodes by replica.
         """
@@ -54,7 +54,14 @@ class FabricPass:
     async def _inside(self, names: Sequence[str]) -> list[Meeting]:
         """The accelerators of each node, if it has several."""
         several = [visit for visit in self._visits if visit.lost is None and len(accelerators(visit)) > 1]
-        return await self._meetings([[visit] for visit in several], names, GROUP_LIMIT_S) if several else []
+        if not several:
+            return []
+        meetings = await self._meetings([[visit] for visit in several], names, GROUP_LIMIT_S)
+        for visit, meeting in zip(several, meetings, strict=True):
+            if visit.lost is None:
+                model = next(iter(accelerators(visit).values()))
+                visit.add(inside_rows(meeting, model, library_of(meetings)))
+        return meetings
 
     async def _meetings(self, groups: list[list[Visit]], names: Sequence[str], limit_s: float) -> list[Meeting]:
         """Groups that meet at the same time; a node that was lost before comes to none."""
@@ -109,10 +116,10 @@ class FabricPass:
         )  # fmt: skip
 
 
-def accelerators(visit: Visit) -> list[str]:
-    """The accelerators that a node exchanges by."""
+def accelerators(visit: Visit) -> dict[str, str]:
+    """The accelerators that a node exchanges by: models by name."""
     rows = visit.sheets[-1].rows if visit.sheets else ()
-    return sorted({row.device for row in rows if row.device.startswith("gpu")})
+    return {row.device: row.kind for row in rows if row.device.startswith("gpu")}
 
 
 def _one_host(group: Sequence[Visit]) -> bool:

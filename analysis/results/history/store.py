@@ -126,12 +126,22 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     with _transaction(connection):
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             _check(connection, path)
+            _widen(connection)
             return
         for table, kind in TABLES.items():
             columns = [f"{name} {declared}" for name, declared in columns_of(kind).items()]
             connection.execute(f"CREATE TABLE {table} ({', '.join([*columns, KEYS.get(table, KEY)])})")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _widen(connection: sqlite3.Connection) -> None:
+    """Add the columns that a store of an earlier AIPerf lacks, such as those of new measures."""
+    for table, kind in TABLES.items():
+        there = {column["name"] for column in connection.execute(f"PRAGMA table_info({table})")}
+        for name, declared in columns_of(kind).items():
+            if name not in there:
+                connection.execute(f"ALTER TABLE {table} ADD COLUMN {name} {declared}")
 
 
 KEY = "PRIMARY KEY (identity)"
@@ -181,9 +191,10 @@ def _is_better(known: RunFacts, other: RunFacts) -> bool:
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: Any) -> None:
-    values = [_stored(value) for value in msgspec.structs.astuple(row)]
-    marks = ", ".join("?" * len(values))
-    connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", values)  # noqa: S608
+    values = {name: _stored(value) for name, value in msgspec.structs.asdict(row).items()}
+    names, marks = ", ".join(values), ", ".join("?" * len(values))
+    # By name: a column that was added to a store later stands at its end.
+    connection.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", [*values.values()])  # noqa: S608
 
 
 def _stored(value: object) -> object:

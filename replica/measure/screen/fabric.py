@@ -34,7 +34,7 @@ KIB, MIB = 1 << 10, 1 << 20
 SIZES = (SMALL, KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 QUICK_LARGEST, CPU_LARGEST = 16 * MIB, 64 * MIB
 SMALLEST_OF_OTHERS = MIB
-"""Least size of all-gather and all-to-all."""
+"""Least size of all others than all-reduce."""
 
 BLOCK_S, QUICK_BLOCK_S = 0.3, 0.05
 LONGEST_S = 1.0
@@ -119,6 +119,8 @@ class Rank:
             CPU_LARGEST if self.device.type == "cpu" else SIZES[-1], QUICK_LARGEST if meet.quick else SIZES[-1]
         )
         collectives: tuple[Collective, ...] = ("all_reduce", "all_gather", "all_to_all")
+        if meet.inside:  # between accelerators these are copies from one's memory to the other's
+            collectives += ("send_receive",)
         for collective in collectives:
             for size in SIZES:
                 if size > largest or (collective != "all_reduce" and size < SMALLEST_OF_OTHERS):
@@ -130,7 +132,7 @@ class Rank:
 
     def _timed(self, collective: Collective, size: int, meet: Meet) -> tuple[Timed, float]:
         """The time of a collective, and the seconds of the first one, of the slowest rank."""
-        run, exact = self._job(collective, size, meet.size)
+        run, exact = self._job(collective, size, meet)
         self._block(run, 1)  # connects the ranks
         once_s = self._agreed(self._block(run, 1))
         calls = max(1, min(MOST_OF_A_BLOCK, int((QUICK_BLOCK_S if meet.quick else BLOCK_S) / max(once_s, 1e-9))))
@@ -139,9 +141,9 @@ class Rank:
         middle = median(blocks)
         return Timed(collective=collective, size=exact, seconds=middle, spread=float((high - low) / middle)), once_s
 
-    def _job(self, collective: Collective, size: int, ranks: int) -> tuple[Callable[[], object], int]:
+    def _job(self, collective: Collective, size: int, meet: Meet) -> tuple[Callable[[], object], int]:
         """A call of the collective, and its exact size: each rank has as many values."""
-        torch, distributed = self._torch, self._torch.distributed
+        torch, distributed, ranks = self._torch, self._torch.distributed, meet.size
         if collective == "all_reduce":
             whole = torch.zeros(max(1, size // ITEM), device=self.device)
             return lambda: distributed.all_reduce(whole), whole.numel() * ITEM
@@ -153,7 +155,19 @@ class Rank:
             gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
             return lambda: gather(received, own), received.numel() * ITEM
         sent = torch.zeros(each * ranks, device=self.device)
+        if collective == "send_receive":
+            return lambda: self._to_next(sent, received, meet), sent.numel() * ITEM
         return lambda: distributed.all_to_all_single(received, sent), sent.numel() * ITEM
+
+    def _to_next(self, sent: Any, received: Any, meet: Meet) -> None:
+        """Send to the next rank and receive from the one before, at once (nccl-tests' sendrecv)."""
+        distributed = self._torch.distributed
+        both = [
+            distributed.P2POp(distributed.isend, sent, (meet.rank + 1) % meet.size),
+            distributed.P2POp(distributed.irecv, received, (meet.rank - 1) % meet.size),
+        ]
+        for work in distributed.batch_isend_irecv(both):
+            work.wait()
 
     def _block(self, run: Callable[[], object], calls: int) -> float:
         """Seconds of several calls, which begin when every rank is there."""

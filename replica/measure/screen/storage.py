@@ -24,7 +24,7 @@ from aiperf.config.dataset_manifest import read_dataset_manifest, read_index
 from aiperf.config.datasets import DIGITS
 from aiperf.errors import AiperfError
 from aiperf.processes import MessageOutput
-from aiperf.screening.messages import READY, STORAGE, Row, ScreenRequest, read_request
+from aiperf.screening.messages import READY, STORAGE, WORKING, Row, ScreenRequest, read_request
 from aiperf.signals import die_with_parent
 from aiperf.storage.appended import AppendedFile
 from aiperf.storage.patience import PATIENCE
@@ -75,7 +75,11 @@ def main() -> int:
         return 1
     request = read_request(line)
     folder = Path(request.folder) / f"storage-{arguments.replica:04d}"
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        output.send(_row(WORKING, problem=f"{type(error).__name__}: {error}"[:1000]))
+        return 0
     try:
         for row in storage_rows(Subject(request, arguments.replica, folder, SystemClock().monotonic_s)):
             output.send(row)
@@ -128,7 +132,10 @@ def writes(subject: Subject) -> Row:
 
 def reads(subject: Subject) -> Row:
     """Bytes a second of what `writes` has left, from the server if the cache can be dropped."""
-    return _of_files("run_read", sorted(subject.folder.glob("written-*")), subject)
+    written = [file for file in sorted(subject.folder.glob("written-*")) if file.stat().st_size == FILE_BYTES]
+    if not written:
+        raise ValueError("no file could be written whole")
+    return _of_files("run_read", written, subject)
 
 
 def opens(subject: Subject) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.config.settings import load_config
+from aiperf.screening.messages import READY, STORAGE, ScreenRequest, read_row, write_request
 from tests.hardening.storage.runs import SETTINGS, Outcome
 from tests.support.hand_made import SIMULATED
 from tests.support.runs import raw_records, wait_for, wait_for_epochs
@@ -41,6 +44,19 @@ def fill(file: Path) -> None:
         except OSError:
             size //= 2
     os.close(descriptor)
+
+
+def test_a_screening_names_what_a_full_disk_does_not_do_and_leaves_nothing(small_disk: Path) -> None:
+    fill(small_disk / "filler")
+    request = ScreenRequest(config=load_config(overrides={"run.dataset": "digits"}), folder=str(small_disk), quick=True)
+    done = subprocess.run([sys.executable, "-P", "-m", "replica.measure.screen.storage", "--replica", "0"],
+                          input=write_request(request), capture_output=True, check=True)  # fmt: skip
+    ready, *rows = [read_row(line) for line in done.stdout.splitlines()]
+    assert (ready.measure, rows[0].device) == (READY, STORAGE)
+    problems = {row.measure: row.problem or "" for row in rows if row.value is None}
+    assert problems.keys() == {"record", "run_write", "run_read", "run_opens"}, rows
+    assert all(os.strerror(errno.ENOSPC) in problems[measure] for measure in ("record", "run_write"))
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
 def test_a_full_disk_costs_no_replica_and_no_epoch(small_disk: Path, tmp_path: Path) -> None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import psutil
 import pytest
 
 from aiperf.cli.command import write_output
+from aiperf.config.settings import load_config
 from aiperf.host import this_host
 from aiperf.screening.fabric import typical_fit
+from aiperf.screening.messages import Collective, Exchanged, Listening, Meet
 from aiperf.screening.outcome import FILE, read_outcome, write_outcome
 from rehearsal.machine.file import read_machine
+from replica.agent.screen.devices import Device
+from replica.agent.screen.fabric import Fabric
 from tests.support.folders import ROOT
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.hosts.sshd import Hosts
@@ -105,6 +110,28 @@ def test_nodes_exchange_tensors_and_a_rehearsal_takes_their_all_reduce(tmp_path:
     assert fit is not None
     assert (found.latency_s, found.bytes_per_s) == pytest.approx((fit.latency_s, fit.bytes_per_s))
     assert found.overlap == 0.5, "of the machine file"
+
+
+@pytest.mark.timeout(LIMIT_S)
+def test_the_accelerators_of_a_node_exchange_with_each_other(tmp_path: Path) -> None:
+    """Two processes of a node, each with the device that its environment leaves it."""
+    devices = tuple(Device(f"gpu{index}", "an accelerator", None, {}, 1, index) for index in range(2))
+    order = Meet(rank=0, size=2, token="a secret", limit_s=120.0, quick=True, one_host=True, inside=True)
+    answers: list[Listening | Exchanged] = []
+
+    async def exchange() -> None:
+        fabric = Fabric(load_config(overrides={"run.dataset": "digits"}), devices, tmp_path)
+        try:
+            await fabric.meet(order, answers.append)
+        finally:
+            await fabric.close()
+
+    asyncio.run(exchange())
+    (answer,) = answers
+    assert isinstance(answer, Exchanged)
+    assert answer.problem is None
+    assert {timed.collective for timed in answer.times} == set(get_args(Collective))
+    assert all(timed.seconds > 0 for timed in answer.times)
 
 
 @pytest.mark.timeout(LIMIT_S)

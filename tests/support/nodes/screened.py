@@ -46,12 +46,14 @@ def present(replica: int) -> bytes:
     return encode(Present(host=f"n{replica:03d}", node={"host": f"n{replica:03d}"}, devices=("gpu0",)))
 
 
-def met(line: bytes) -> bytes:
-    """The answers to an order to meet: those of rank 0 are two."""
+def met(line: bytes, slow_inside: float) -> bytes:
+    """The answers to an order to meet, those of rank 0 are two; a factor of copies inside nodes."""
     order = read_meet(line)
+    factor = slow_inside if order.inside else 1.0
     times = (
         Timed(collective="all_reduce", size=8, seconds=1e-5),
         Timed(collective="all_reduce", size=1 << 24, seconds=1e-3),
+        Timed(collective="send_receive", size=1 << 24, seconds=1e-3 / factor),
     )
     come = encode(Listening(addresses=("10.0.0.1",), port=5000, host="n000")) if order.rank == 0 else b""
     return come + encode(Exchanged(library="nccl", times=times))
@@ -114,6 +116,7 @@ def answering(
     sheets: Callable[[int], Sheet],
     faults: dict[int, Sequence[bytes | None]],
     slow_storage: Mapping[int, float] = MappingProxyType({}),
+    slow_inside: Mapping[int, float] = MappingProxyType({}),
 ) -> Answers:
     """Answers of nodes with these sheets; `faults` are the lines of a node in place of its own."""
     left = {replica: list(lines) for replica, lines in faults.items()}
@@ -122,7 +125,7 @@ def answering(
         if left.get(replica):
             return left[replica].pop(0)
         if kind_of(line) == "meet":
-            return met(line)
+            return met(line, slow_inside.get(replica, 1.0))
         if kind_of(line) == "measure_storage":
             return encode(Sheet(rows=(stored(slow_storage.get(replica, 1.0)),)))
         return present(replica) if kind_of(line) == "screen" else encode(sheets(replica))
@@ -140,13 +143,13 @@ def screened(
     """Screen such nodes with eight devices each; `slow` are factors by replica, device and measure.
 
     `more`: `devices` (number by replica), `limit_s`, `launcher_name`, `names` of devices, `fabric`,
-    `slow_storage` (factors by replica).
+    `slow_storage` and `slow_inside` (factors by replica).
     """
     generator = np.random.default_rng(1)
     launcher = FakeLauncher(
         answering(lambda replica: sheet(generator, more.get("devices", {}).get(replica, 8), 0.004,
                                         (slow or {}).get(replica, {})),
-                  faults or {}, more.get("slow_storage", {}))
+                  faults or {}, more.get("slow_storage", {}), more.get("slow_inside", {}))
     )  # fmt: skip
     launched = {"run.replicas": nodes, "run.launcher": more.get("launcher_name", "slurm"), "run.dataset": "digits"}
     order = Order(load_config(overrides=launched), folder, more.get("limit_s", 0.01), quick=True,

@@ -20,8 +20,10 @@ from aiperf.screening.messages import Collective, Timed
 
 
 @pytest.mark.parametrize(("collective", "ranks", "expected"), [
-    # nccl-tests, doc/PERFORMANCE.md: all-reduce 2 (n - 1) / n, the others (n - 1) / n
+    # nccl-tests, doc/PERFORMANCE.md: all-reduce 2 (n - 1) / n, send and receive 1, the others
+    # (n - 1) / n
     ("all_reduce", 2, 1.0), ("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("all_to_all", 4, 0.75),
+    ("send_receive", 2, 1.0), ("send_receive", 8, 1.0),
 ])  # fmt: skip
 def test_bus_bandwidth_is_that_of_nccl_tests(collective: Collective, ranks: int, expected: float) -> None:
     timed = Timed(collective=collective, size=1_000_000, seconds=0.001)

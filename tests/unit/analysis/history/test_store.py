@@ -83,6 +83,19 @@ def test_a_result_is_one_row_however_often_it_is_added(path: Path, screenings: l
     }  # fmt: skip
 
 
+def test_a_store_without_the_newest_columns_is_read_and_gets_them(path: Path, screenings: list[Facts]) -> None:
+    first, second, *_ = screenings
+    with open_store(path, write=True) as connection:
+        add(connection, first)
+        for table, column in (("devices", "inside_latency"), ("runs", "error")):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    assert read_store(path) == [first]
+    with open_store(path, write=True) as connection:
+        add(connection, second)
+    assert read_store(path) == [first, second]
+    assert "inside_latency" in load_store(path)["devices"]
+
+
 def test_a_run_that_continued_is_brought_up_to_date_and_a_damaged_copy_is_not_taken(path: Path) -> None:
     assert put(path, run_of(0, None)) == ["added"]
     assert put(path, run_of(0, 50.0)) == ["changed"]

@@ -62,6 +62,14 @@ def test_every_node_meets_others_in_pairs_and_all_meet_and_so_do_the_devices_of_
     assert outcome.bad == ()
 
 
+def test_a_node_whose_accelerators_copy_slowly_to_each_other_is_named(tmp_path: Path) -> None:
+    outcome = screened(tmp_path, 5, fabric=True, slow_inside={3: 0.4})
+    assert [(item.node, item.device, item.measure) for item in outcome.bad] == [("n003", "node", "inside_send_receive")]
+    assert outcome.reasons("n003") == ["node: inside_send_receive 6.711 GB/s, the median of 5 is 16.78 GB/s (40%)"]
+    sizes = screened(tmp_path, 5, fabric=True, slow_inside={3: 0.4}, devices={3: 4})
+    assert "inside_send_receive" not in {item.measure for item in sizes.bad}, "a node of another size is no equal"
+
+
 @pytest.mark.parametrize("line", [None, b"", b"Bus error\n"])
 def test_a_node_that_fails_in_a_pair_costs_its_own_line(line: bytes | None, tmp_path: Path) -> None:
     good = encode(sheet(np.random.default_rng(2), 8, 0.004, {}))
@@ -77,7 +85,8 @@ def test_a_node_that_reaches_no_other_is_named(tmp_path: Path) -> None:
     good = encode(sheet(np.random.default_rng(2), 8, 0.004, {}))
     outcome = screened(tmp_path, 4, fabric=True, faults={1: [present(1), *[good, *[refused] * 5] * 3]})
     assert outcome.bad_nodes == ("n001",)
-    assert outcome.reasons("n001") == ["network: pair_all_reduce failed; refused"]
+    failed = ["network: pair_all_reduce failed; refused", "node: inside_all_reduce failed; refused"]
+    assert sorted(outcome.reasons("n001")) == failed
     assert (outcome.passes, outcome.remarks) == (3, ())
 
 
