@@ -43,7 +43,7 @@ def exchange_ms(parameters: int, exchanges: int, several: bool) -> float:
     if several:
         os.environ.update(Keys.new().variables())
     clock, places, gradient = SystemClock(), places_of(several), [np.zeros(parameters, np.float32)]
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(places, 0, clock))
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(places, SERVER, clock))
     server.start()
     root = ZmqMailbox(0, places, [SERVER], clock)
     servers = Servers(root, [SERVER], [(parameters,)])

@@ -59,8 +59,8 @@ def main() -> int:
     prefer_oom_kill(os.getpid())  # on further nodes, too
     clock = SystemClock()
     rank = own_rank(settings)
-    leads = rank == settings.group == 0 and settings.server is None
-    number = settings.group * settings.ranks + (rank if settings.server is None else settings.server)
+    leads = rank == settings.number == 0
+    number = settings.number * settings.ranks + rank
     channel: Channel | SilentChannel = Channel(settings.channel, clock) if leads else SilentChannel(number, clock)
     with temporary_files_of_its_own(settings.channel), PATIENCE.set(settings.patience_s):
         return Rank(settings, number, channel, clock).run()
@@ -68,7 +68,7 @@ def main() -> int:
 
 def own_rank(settings: RankSettings) -> int:
     """Find this process's rank. Raises SystemExit, for the log, if its starter gave none."""
-    if settings.ranks == 1 or settings.server is not None:
+    if settings.ranks == 1 or settings.is_server:
         return 0
     if (numbers := rank_numbers()) is None:
         raise SystemExit("the starter gave this process no rank")
@@ -106,11 +106,11 @@ class Rank:
 
     def _train(self) -> bool:
         settings = self._settings
-        if settings.server is not None and settings.places is not None:
+        if settings.places is not None and settings.is_server:
             from replica.trainer.servers.server import serve  # noqa: PLC0415  (without a framework)
 
             gc.enable()
-            serve(settings.places, settings.server, self._clock)
+            serve(settings.places, settings.number, self._clock)
             return False
         self._channel.phase("start")
         # Frameworks take seconds to import: the agent is to know before that the rank has started.

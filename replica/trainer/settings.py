@@ -49,10 +49,6 @@ class GroupPlaces(BaseModel):
     interface: str | None = None
     """Network interface that they listen on between nodes; None: all."""
 
-    def number_of_server(self, server: int) -> int:
-        """The number of a server's process."""
-        return self.groups + server
-
     @property
     def server_numbers(self) -> range:
         """The numbers of the servers."""
@@ -82,14 +78,17 @@ class RankSettings(BaseModel):
     """Number of ranks that a starter starts together: all, or those of a group."""
     places: GroupPlaces | None = None
     """The groups of a hybrid training; None in a synchronous one."""
-    group: int = 0
-    """Group of this rank, 0 unless hybrid; servers count as those of a group after the last."""
-    server: int | None = None
-    """Number of this parameter server; None for a rank."""
+    number: int = 0
+    """Number, among the processes of `places`, of this rank's group, or of this server."""
     cpu_threads: int = 1
     telemetry: TelemetrySettings | None = None
     patience_s: float = 0.0
     """Longest wait for storage that refuses."""
+
+    @property
+    def is_server(self) -> bool:
+        """True for a parameter server, which is no rank."""
+        return self.places is not None and self.number >= self.places.groups
 
 
 def read_settings() -> RankSettings:

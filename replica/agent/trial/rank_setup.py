@@ -87,14 +87,12 @@ class RankSetup:
         places = self._places(settings.channel)
         settings = settings.model_copy(update={"places": places})
         servers = [
-            TRAINERS.load(self.config.training.trainer)(
-                settings.model_copy(update={"server": server, "group": len(groups)}), self.config
-            )
-            for server in range(self.servers)
+            TRAINERS.load(self.config.training.trainer)(settings.model_copy(update={"number": number}), self.config)
+            for number in places.server_numbers
         ]
         return Groups(
             groups=tuple(
-                self._started(group, settings.model_copy(update={"group": number}), environment)
+                self._started(group, settings.model_copy(update={"number": number}), environment)
                 for number, group in enumerate(groups)
             ),
             servers=tuple(Program(command=server.command) for server in servers),

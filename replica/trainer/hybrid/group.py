@@ -128,8 +128,8 @@ def open_ranks(framework: Framework, settings: RankSettings, clock: Clock) -> Co
     inner, places = framework.open_collective(settings.ranks), settings.places
     if places is None:
         return inner
-    post = _mailbox(settings.group, places, clock) if inner.rank == 0 else None
-    group = GroupCollective(settings.group, places, inner, post)
+    post = _mailbox(settings.number, places, clock) if inner.rank == 0 else None
+    group = GroupCollective(settings.number, places, inner, post)
     group.meet()
     return group
 

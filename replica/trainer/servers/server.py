@@ -144,9 +144,8 @@ class Server:
         self._stopped = True
 
 
-def serve(places: GroupPlaces, server: int, clock: Clock) -> None:
-    """Be a parameter server of a training, until the root of group 0 ends it."""
-    number = places.number_of_server(server)
+def serve(places: GroupPlaces, number: int, clock: Clock) -> None:
+    """Be the parameter server of this number, until the root of group 0 ends it."""
     post = ZmqMailbox(number, places, (), clock)
     Server(post).run()
     post.close()

@@ -35,7 +35,8 @@ def serving(groups: int, servers: int, shapes: Sequence[tuple[int, ...]]) -> Ite
     """Servers in threads; the clients of as many groups with one rank each."""
     places = places_for(groups, servers)
     threads = [
-        threading.Thread(target=serve, args=(places, server, SystemClock()), daemon=True) for server in range(servers)
+        threading.Thread(target=serve, args=(places, number, SystemClock()), daemon=True)
+        for number in places.server_numbers
     ]
     for thread in threads:
         thread.start()

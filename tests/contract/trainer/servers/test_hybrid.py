@@ -191,7 +191,7 @@ def train_and_kill(
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_killed_group_costs_itself(framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    seen = train_and_kill(tmp_path, {"group": 1}, framework, epochs=6, max_epochs=6)
+    seen = train_and_kill(tmp_path, {"number": 1}, framework, epochs=6, max_epochs=6)
     assert [epoch.epoch for epoch in seen.epochs] == [1, 2, 3, 4, 5, 6], "the training goes on"
     (lost,) = [exchanged for exchanged in seen.groups if exchanged.lost is not None]
     assert (lost.group, lost.lost) == (1, "group 1 was killed by SIGKILL")
@@ -205,7 +205,7 @@ def test_a_killed_group_costs_itself(framework: str, tmp_path: Path, monkeypatch
     assert ranks(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize(("wanted", "name"), [({"group": 0}, "group 0"), ({"server": 0}, "server 0")])
+@pytest.mark.parametrize(("wanted", "name"), [({"number": 0}, "group 0"), ({"number": 2}, "server 0")])
 def test_the_end_of_group_0_or_of_a_server_ends_the_trial_and_all_processes(
     wanted: dict[str, int], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_group_that_cannot_begin_ends_the_trial(tmp_path: Path, monkeypatch: p
     async def scenario() -> None:
         trainer = await TrainerProcess.start(setup(2, 1, "torch"), request_for(tmp_path, hybrid=ADAM), tmp_path / "log")
         try:
-            while not (found := processes(str(tmp_path), group=1)):
+            while not (found := processes(str(tmp_path), number=1)):
                 await asyncio.sleep(0.01)
             found[0].kill()
             with pytest.raises(TrialFailedError, match="rank_lost: group 1 was killed by SIGKILL"):

@@ -124,8 +124,9 @@ def settings_of(program: Program) -> RankSettings:
 
 def test_every_group_is_started_by_itself_and_servers_on_this_node() -> None:
     found = started(RankSetup(config_of(groups=2, parameter_servers=2, framework="torch"), ranks=4))
-    assert [settings_of(each).group for each in found.groups] == [0, 1]
-    assert [settings_of(each).server for each in found.servers] == [0, 1]
+    assert [settings_of(each).number for each in found.groups] == [0, 1]
+    assert [settings_of(each).number for each in found.servers] == [2, 3]
+    assert [settings_of(each).is_server for each in (*found.groups, *found.servers)] == [False, False, True, True]
     assert all("replica.trainer.starters.processes" in each.command for each in found.groups)
     assert [each.environment.get(FIRST_LOCAL_RANK) for each in found.groups] == [None, "2"]
     ports = [each.environment[PORT] for each in found.groups]
