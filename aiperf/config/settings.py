@@ -281,8 +281,6 @@ def _hybrid_problems(config: RunConfig) -> Iterator[str]:
     groups, training = config.training.groups, config.training
     if groups == 1:
         return
-    if training.trainer == "simulated":
-        yield f"training.groups: {groups}; the simulated trainer has no ranks to group"
     if training.precision == "mixed_float16":
         yield f"training.groups: {groups}; mixed_float16 scales gradients, parameter servers do not: choose another"
     if config.replica.ranks is not None and config.replica.ranks % groups:

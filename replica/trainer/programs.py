@@ -32,8 +32,7 @@ def keras(settings: RankSettings, config: RunConfig) -> RankProgram:
 
 def simulated(settings: RankSettings, config: RunConfig) -> RankProgram:
     """Make the command of a trainer that only takes the time of a training, for rehearsals."""
-    alone = settings.model_copy(update={"ranks": 1})
-    words = (alone.model_dump_json(), config.simulated.model_dump_json())
+    words = (settings.model_dump_json(), config.simulated.model_dump_json())
     return RankProgram(python_module("replica.trainer.simulated", *words), is_whole_group=True)
 
 

@@ -13,11 +13,12 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiperf.clock import Clock, SystemClock
 from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.errors import AiperfError, TrialFailedError
-from aiperf.facts import BuiltFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
 from aiperf.files import keep_others_from_writing, read, write_atomically
 from aiperf.rules.rounds import out_of_patience
 from aiperf.signals import hold_warnings
@@ -25,9 +26,12 @@ from aiperf.source_code import source_hash
 from aiperf.storage.patience import PATIENCE
 from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import Begin, TrainRequest
-from replica.trainer.channel import Channel
+from replica.trainer.channel import Channel, Reporter
 from replica.trainer.settings import RankSettings, framework_variables, read_settings
 from replica.trainer.simulated_curves import Course, course_of
+
+if TYPE_CHECKING:
+    from replica.trainer.simulated_groups.pretended import GroupEpochs
 
 PROGRESS_REPORTS = 4
 """Progress reports in an epoch."""
@@ -62,7 +66,7 @@ def _train(own: RankSettings) -> int:
     if begin.trial in settings.fail_trials:
         channel.failed("build", "simulated.fail_trials names this trial")
         return 1
-    channel.done(_pretend(request, Pretence(begin, settings, course), channel, clock))
+    channel.done(pretend(request, Pretence(begin, settings, course, own.ranks), channel, clock))
     return 0
 
 
@@ -85,24 +89,59 @@ class Pretence:
     begin: Begin
     settings: SimulatedSection
     course: Course
+    ranks: int
+    """Ranks of a group."""
 
 
-def _pretend(request: TrainRequest, pretence: Pretence, channel: Channel, clock: Clock) -> bool:
+class Epochs:
+    """The epochs of a simulated training without groups."""
+
+    def __init__(self, course: Course, seconds: float) -> None:
+        self._course = course
+        self._seconds = seconds
+
+    def train(self, epoch: int) -> float:
+        """Begin an epoch; give the seconds that it takes."""
+        return self._seconds
+
+    def images(self, share: float) -> int:
+        """Images after a share of its time."""
+        return int(self._course.train_images * share)
+
+    def end(self, facts: EpochFacts, early: bool, channel: Reporter) -> EpochFacts:
+        """Give the facts of the epoch as they are."""
+        return facts
+
+
+def _epochs(request: TrainRequest, pretence: Pretence, first_epoch: int, clock: Clock) -> Epochs | GroupEpochs:
+    settings, course = pretence.settings, pretence.course
+    if request.hybrid is None:
+        return Epochs(course, settings.epoch_seconds)
+    from replica.trainer.simulated_groups.pretended import GroupEpochs, plan_of  # noqa: PLC0415  (loads NumPy)
+
+    return GroupEpochs(plan_of(request, settings, course, pretence.ranks, first_epoch), clock)
+
+
+def pretend(request: TrainRequest, pretence: Pretence, channel: Reporter, clock: Clock) -> bool:
+    """Let the time of a training pass, and report its epochs; True if it ended early."""
     begin, settings, course = pretence.begin, pretence.settings, pretence.course
     qualities = _restored(begin)
+    epochs = _epochs(request, pretence, len(qualities) + 1, clock)
     for epoch in range(len(qualities) + 1, request.epochs + 1):
         channel.phase("train")
+        seconds = epochs.train(epoch)
         for report in range(1, PROGRESS_REPORTS):
-            clock.pause(settings.epoch_seconds / PROGRESS_REPORTS)
-            trained = course.train_images * report // PROGRESS_REPORTS
+            clock.pause(seconds / PROGRESS_REPORTS)
+            trained = epochs.images(report / PROGRESS_REPORTS)
             channel.progress(ProgressFacts(epoch=epoch, images_trained=trained, images_evaluated=0))
             _misbehave(begin.trial, epoch, settings, clock)
-        clock.pause(settings.epoch_seconds / PROGRESS_REPORTS)
+        clock.pause(seconds / PROGRESS_REPORTS)
         channel.phase("evaluate")
         facts = course.facts(epoch)
         qualities.append(facts.quality or 0.0)
-        channel.epoch(facts)
-        if out_of_patience(qualities, request.patience) or course.reached(facts):
+        early = out_of_patience(qualities, request.patience) or course.reached(facts)
+        channel.epoch(epochs.end(facts, early, channel))
+        if early:
             return True
         if begin.checkpoint_path is not None:
             write_atomically(Path(begin.checkpoint_path), json.dumps(qualities).encode())

@@ -30,5 +30,12 @@ class SimulatedSection(Section):
     """Trials whose trainer stops reporting."""
     clock_shifts_ms: Numbers = ()
     """Errors of the clocks of replicas 0, 1, ..., to rehearse nodes that disagree."""
+    group_spread: float = Field(0.1, ge=0, le=1)
+    """Relative standard deviation of the groups' paces, and of each step of a group
+    (`training.groups`)."""
+    server_share: float = Field(0.05, gt=0, le=0.9)
+    """Time of an update on a parameter server, as a share of a step."""
+    lost_groups: Numbers = ()
+    """Groups, but for group 0, that are lost after one and a half times `epoch_seconds`."""
     broken_replicas: Numbers = ()
     """Replicas that cannot start."""

@@ -64,5 +64,9 @@ def check_groups(groups: int, ranks: int, nodes: int) -> None:
         raise TrialFailedError(UNFIT, f"{groups} groups cannot share {ranks} ranks evenly (training.groups)")
     if nodes > 1 and max(groups, nodes) % min(groups, nodes):
         raise TrialFailedError(UNFIT, f"{groups} groups cannot share {nodes} nodes evenly (training.groups)")
+
+
+def check_messages() -> None:
+    """Raise TrialFailedError ("unfit") if groups and servers cannot reach each other from here."""
     if importlib.util.find_spec("zmq") is None:
         raise TrialFailedError(UNFIT, "training.groups needs pyzmq: install AIPerf with the extra [hybrid]")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from aiperf.config.settings import RunConfig
 from aiperf.machine.addresses import address_of
 from aiperf.ranks import FIRST_LOCAL_RANK
-from replica.agent.trial.hybrid import check_groups, servers_of
+from replica.agent.trial.hybrid import check_groups, check_messages, servers_of
 from replica.trainer.collectives.rank import free_ports, meeting_point
 from replica.trainer.programs import TRAINERS
 from replica.trainer.settings import GroupPlaces, RankSettings, TelemetrySettings
@@ -76,6 +76,7 @@ class RankSetup:
         if not self.servers:
             started = self._started(groups[0], settings, self.environment)
             return list(started.command), {**self.environment, **started.environment}
+        check_messages()
         # Processes inherit the keys: everybody can read command lines.
         environment = {**self.environment, **(_new_keys() if self.hosts else {})}
         return start_groups(self._with_servers(groups, settings, environment)), environment

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiperf.config.datasets import Dataset, find_dataset
 from aiperf.facts import EpochFacts
+from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_requested
 from aiperf.rules.rounds import learning_rate
 from aiperf.wire.messages import TrainRequest
@@ -20,9 +21,19 @@ class ClassificationCourse:
 
     request: TrainRequest
     dataset: Dataset
-    architecture: str
+    network: Architecture
     quality: float
     """The accuracy that its learning curve approaches."""
+
+    @property
+    def architecture(self) -> str:
+        """The hash of the network."""
+        return self.network.hash
+
+    @property
+    def networks(self) -> tuple[Architecture, ...]:
+        """The network."""
+        return (self.network,)
 
     @property
     def train_images(self) -> int:
@@ -51,7 +62,7 @@ class ClassificationCourse:
 def open_classification(request: TrainRequest) -> ClassificationCourse:
     """Make the curve of the architecture that a request names."""
     dataset = find_dataset(request.dataset, request.data_dir)
-    found = read_requested(Path(request.architecture_path), request.architecture_hash).hash
+    found = read_requested(Path(request.architecture_path), request.architecture_hash)
     # Seeded by the hash: the same architecture has the same accuracy on every replica, as a search
     # needs it.
-    return ClassificationCourse(request, dataset, found, random.Random(found).uniform(0.75, 0.99))
+    return ClassificationCourse(request, dataset, found, random.Random(found.hash).uniform(0.75, 0.99))

@@ -6,6 +6,7 @@ import math
 from typing import Protocol
 
 from aiperf.facts import EpochFacts
+from aiperf.network.architecture import Architecture
 from aiperf.wire.messages import TrainRequest
 
 
@@ -15,6 +16,10 @@ class Course(Protocol):
     @property
     def architecture(self) -> str:
         """Hash of the network that it claims to have built."""
+
+    @property
+    def networks(self) -> tuple[Architecture, ...]:
+        """The networks whose parameters groups would exchange."""
 
     @property
     def train_images(self) -> int:

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from aiperf.facts import EpochFacts
+from aiperf.network.architecture import Architecture
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.simulated_curves.contract import accuracy_after
 from workloads.data import find_set
@@ -28,6 +29,11 @@ class ScienceCourse:
     architecture: str
     share: float
     """The share of the target that its learning curve approaches."""
+
+    @property
+    def networks(self) -> tuple[Architecture, ...]:
+        """All networks of the workload."""
+        return tuple(build() for build in self.size.networks.values())
 
     @property
     def train_images(self) -> int:

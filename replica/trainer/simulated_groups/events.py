@@ -1,0 +1,189 @@
+"""The events of a hybrid training in virtual time: updates in the order in which servers get them.
+
+The only choice of the model is the pace of groups and servers. Queues are first come, first served;
+a root sends to all servers at once, and goes on when all have answered. The transfers of a server
+take all groups equally long, so that every server gets the updates in the same order. Then the
+staleness of an update is the number of updates that came since the group's last answer.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import inf
+from operator import itemgetter
+
+from aiperf.facts import ExchangeFacts, ServerFacts
+from replica.trainer.simulated_groups.paces import ExchangePlan
+from replica.trainer.simulated_groups.tally import Tally
+
+LOST = "simulated"
+"""Reason of the loss of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What groups and servers have done since the last report."""
+
+    images: int
+    """Images of the updates that were applied since then."""
+    groups: tuple[ExchangeFacts, ...]
+    servers: tuple[ServerFacts, ...]
+
+
+class GroupsInTime:
+    """A training of several groups; times are seconds since its begin.
+
+    For each epoch call `train`, `validate` and `report`. Before the last `validate`, and after
+    `stop`, call `await_others`.
+    """
+
+    def __init__(self, plan: ExchangePlan) -> None:
+        self._plan = plan
+        self._drawn = random.Random(f"groups {plan.seed} {plan.first_epoch}")
+        self.now_s = 0.0
+        """Time of group 0."""
+        self._tallies = [Tally(plan.first_epoch) for _ in plan.groups]
+        self._seen = [0] * len(plan.groups)
+        """Version of the values that each group has."""
+        self._free_s = [0.0] * len(plan.servers)
+        """Times at which the servers have done all that has come."""
+        self._version = 0
+        self._applied_s: list[float] = []
+        """Times at which updates were applied, since the last report."""
+        self._applied_images: list[int] = []
+        """Images of these updates, summed up."""
+        self._finished: list[tuple[float, ExchangeFacts]] = []
+        """Facts of epochs of groups, which root 0 gets at these times."""
+        self._stopped = False
+        self._reported_s = 0.0
+        self._update_bytes = 2 * sum(server.bytes for server in plan.servers)
+        self._sends: list[tuple[float, int]] = []
+        """Heap of the next message of each group: time and group."""
+        self._lost: set[int] = set()
+        for group in range(len(plan.groups)):
+            self._begin(group, 0.0)
+
+    # The events.
+
+    def _begin(self, group: int, from_s: float) -> None:
+        """Let a group begin an epoch; no-op if no image is for it."""
+        if self._plan.steps(group):
+            self._compute(group, from_s)
+
+    def _compute(self, group: int, from_s: float) -> None:
+        """Let a group compute the gradients of its next step."""
+        pace, tally = self._plan.groups[group], self._tallies[group]
+        computing_s, wait_s = pace.draw(self._drawn)
+        tally.computing_s += computing_s
+        tally.group_s += wait_s + pace.all_reduce_s
+        sends_s = from_s + computing_s + wait_s + pace.all_reduce_s
+        if group and sends_s >= self._plan.lost_s.get(group, inf):
+            self._lost.add(group)
+            return
+        heappush(self._sends, (sends_s, group))
+
+    def _until(self, time_s: float) -> None:
+        """Let all other groups work until a time of group 0."""
+        while self._sends and self._sends[0][0] <= time_s:
+            self._exchange(*heappop(self._sends))
+
+    def _exchange(self, sent_s: float, group: int) -> float:
+        """Bring an update to the servers and back; give the time at which the group goes on."""
+        pace, tally, plan = self._plan.groups[group], self._tallies[group], self._plan
+        applied_s = answered_s = sent_s
+        for number, server in enumerate(plan.servers):
+            begins_s = max(sent_s + server.transfer_s, self._free_s[number])
+            self._free_s[number] = ends_s = begins_s + server.service_s
+            applied_s = max(applied_s, ends_s)
+            answered_s = max(answered_s, ends_s + server.transfer_s)
+        images = min(plan.step_images, plan.share(group) - tally.images)
+        tally.add(images, self._version - self._seen[group])
+        self._version += 1
+        self._seen[group] = self._version
+        self._applied_s.append(applied_s)
+        self._applied_images.append((self._applied_images[-1] if self._applied_images else 0) + images)
+        tally.waiting_s += answered_s - sent_s
+        tally.group_s += pace.broadcast_s
+        goes_on_s = answered_s + pace.broadcast_s
+        if group:
+            self._go_on(group, goes_on_s)
+        return goes_on_s
+
+    def _go_on(self, group: int, from_s: float) -> None:
+        """Let a group other than 0 begin its next step, or epoch, or end."""
+        tally = self._tallies[group]
+        if tally.steps < self._plan.steps(group) and not self._stopped:
+            self._compute(group, from_s)
+            return
+        self._finished.append((from_s, tally.facts(group, self._update_bytes)))
+        self._tallies[group] = Tally(tally.epoch + 1)
+        if tally.epoch < self._plan.epochs and not self._stopped:
+            self._begin(group, from_s)
+
+    # The training, as group 0 sees it.
+
+    def train(self) -> float:
+        """Let group 0 train an epoch; give the seconds that it takes."""
+        began_s = self.now_s
+        tally = self._tallies[0]
+        while tally.steps < self._plan.steps(0):
+            sent_s, group = heappop(self._sends)
+            goes_on_s = self._exchange(sent_s, group)
+            if group == 0:
+                self.now_s = goes_on_s
+                if tally.steps < self._plan.steps(0):
+                    self._compute(0, goes_on_s)
+        self._until(self.now_s)
+        self._finished.append((self.now_s, tally.facts(0, self._update_bytes)))
+        self._tallies[0] = Tally(tally.epoch + 1)
+        return self.now_s - began_s
+
+    def validate(self, seconds: float) -> None:
+        """Let group 0 evaluate for some seconds, and take the servers' values; others go on."""
+        self.now_s += seconds
+        self._until(self.now_s)
+        self._seen[0] = self._version
+        self._begin(0, self.now_s)
+
+    def stop(self) -> None:
+        """End the training at its target: every other group ends with its next update."""
+        # Group 0 does not train what it has begun.
+        self._sends = [send for send in self._sends if send[1] != 0]
+        heapify(self._sends)
+        self._stopped = True
+
+    def await_others(self) -> float:
+        """Let all other groups end, and give the seconds that group 0 waits for them."""
+        began_s = self.now_s
+        self._until(inf)
+        self.now_s = max([self.now_s, *(at_s for at_s, _ in self._finished)])
+        for group in sorted(self._lost):
+            self._finished.append((self.now_s, self._tallies[group].lost(group, LOST)))
+        self._lost.clear()
+        return self.now_s - began_s
+
+    def images_at(self, time_s: float) -> int:
+        """Images that were applied until a time, since the last report."""
+        place = bisect_right(self._applied_s, time_s)
+        return self._applied_images[place - 1] if place else 0
+
+    def report(self, epoch: int) -> Reported:
+        """Report what groups and servers have done since the last report, as of group 0's time."""
+        now_s, images = self.now_s, self.images_at(self.now_s)
+        place = bisect_right(self._applied_s, now_s)
+        self._finished.sort(key=itemgetter(0))
+        groups = tuple(facts for at_s, facts in self._finished if at_s <= now_s)
+        passed_s = max(now_s - self._reported_s, 1e-9)
+        servers = tuple(
+            ServerFacts(epoch=epoch, server=number, updates=place,
+                        busy_share=min(1.0, place * server.service_s / passed_s))
+            for number, server in enumerate(self._plan.servers)
+        )  # fmt: skip
+        self._finished = [found for found in self._finished if found[0] > now_s]
+        self._applied_s = self._applied_s[place:]
+        self._applied_images = [total - images for total in self._applied_images[place:]]
+        self._reported_s = now_s
+        return Reported(images, groups, servers)

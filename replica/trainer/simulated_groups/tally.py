@@ -1,0 +1,42 @@
+"""The count of a group's updates in an epoch, as its root keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aiperf.facts import ExchangeFacts
+
+
+@dataclass(slots=True)
+class Tally:
+    """Updates of one group in its present epoch."""
+
+    epoch: int
+    steps: int = 0
+    images: int = 0
+    staleness: list[int] = field(default_factory=list)
+    computing_s: float = 0.0
+    group_s: float = 0.0
+    waiting_s: float = 0.0
+
+    def add(self, images: int, staleness: int) -> None:
+        """Count an update."""
+        self.steps += 1
+        self.images += images
+        self.staleness += [0] * (staleness + 1 - len(self.staleness))
+        self.staleness[staleness] += 1
+
+    def facts(self, group: int, update_bytes: int) -> ExchangeFacts:
+        """The facts of the epoch; `update_bytes` are sent and received for an update."""
+        return ExchangeFacts(
+            epoch=self.epoch, group=group, updates=self.steps, images=self.images, staleness=tuple(self.staleness),
+            computing_s=self.computing_s, group_s=self.group_s, waiting_s=self.waiting_s,
+            bytes_exchanged=self.steps * update_bytes,
+        )  # fmt: skip
+
+    def lost(self, group: int, reason: str) -> ExchangeFacts:
+        """The facts of a lost group: what the servers have applied in its last epoch."""
+        return ExchangeFacts(
+            epoch=self.epoch, group=group, updates=self.steps, images=self.images, staleness=tuple(self.staleness),
+            computing_s=0.0, group_s=0.0, waiting_s=0.0, bytes_exchanged=0, lost=reason,
+        )  # fmt: skip
