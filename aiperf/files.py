@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from aiperf.storage.durable import sync
 from aiperf.storage.error_texts import why_not_written
-from aiperf.storage.names import sync_directory
+from aiperf.storage.names import refresh, sync_directory
 from aiperf.storage.patience import with_patience
 
 
@@ -115,10 +115,18 @@ def move(path: Path, target: Path) -> None:
 
 def remove_temporaries(folder: Path) -> int:
     """Remove the files of killed writers below a folder that is not in use; return their number."""
-    found = 0
-    for file in folder.rglob(".*.tmp"):
-        file.unlink(missing_ok=True)
-        found += 1
+    found, paths = 0, list[Path]()
+    with contextlib.suppress(OSError):
+        # They may be those of ranks on other nodes, which this node's listing does not show yet.
+        refresh(folder)
+    with contextlib.suppress(OSError):
+        paths = list(folder.iterdir())
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            found += remove_temporaries(path)
+        elif path.match(".*.tmp"):
+            path.unlink(missing_ok=True)
+            found += 1
     return found
 
 

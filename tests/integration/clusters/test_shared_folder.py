@@ -43,6 +43,9 @@ def cat(node: MountedNode, path: Path) -> str:
     return done.stdout or done.stderr
 
 
+REMOVE = "import sys; from pathlib import Path; from aiperf.files import remove_temporaries as r; r(Path(sys.argv[1]))"
+
+
 def test_nodes_see_what_the_client_of_nfs_shows(nodes: list[MountedNode], tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     here, there = nodes[:2]
@@ -63,6 +66,9 @@ def test_nodes_see_what_the_client_of_nfs_shows(nodes: list[MountedNode], tmp_pa
     assert there.run("ls", file.parent).stdout == "file\n"
     there.run(sys.executable, "-c", REFRESH, file.parent)
     assert there.run("ls", file.parent).stdout == "file\nother\n", "own changes are seen, with all others"
+    here.run("touch", file.with_name(".epochs.ab.tmp"), file.parent.with_name(".best.cd.tmp"))
+    there.run(sys.executable, "-c", REMOVE, shared)
+    assert sorted(path.name for path in (tmp_path / "real").rglob("*")) == ["file", "folder", "other"]
     words = "import os, sys; f = os.open(sys.argv[1], os.O_RDONLY); print(flush=True); input(); os.read(f, 1)"
     with start(there, "-c", words, file) as held:
         assert held.stdout is not None
