@@ -9,9 +9,9 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.primary_identity import identity_of
 from aiperf.wire.messages import Job, Started
 from primary.launchers import end_leftovers
-from primary.lifecycle import conduct
 from primary.managers.contract import EndReason
 from primary.resumption import Start, prepare_resumption, take_claim
+from primary.run import conduct
 from primary.work import open_work
 
 

@@ -17,7 +17,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "dashboard": ("dashboard.cli:DASHBOARD", "show runs live in a browser"),
     },
     "results": {
-        "report": ("analysis.verbs.run:REPORT", "recompute score, tables and page of a run from its records"),
+        "report": ("analysis.verbs.report:REPORT", "recompute score, tables and page of a run from its records"),
         "check": ("referee.check:CHECK", "check a result against every rule, and replay its search"),
         "compare": ("analysis.verbs.results:COMPARE", "put two results side by side"),
         "accept": ("analysis.verbs.acceptance:ACCEPT", "hold a result against a baseline, or against limits"),
@@ -40,7 +40,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "profile": ("replica.measure.profile.cli:PROFILE", "show where the time and memory of a training step go"),
         "search": ("replica.cli:SEARCH", "watch the architecture search without training"),
         "hpo": ("replica.cli:HPO", "watch the hyperparameter tuner without training"),
-        "verify": ("analysis.verbs.run:VERIFY", "check every file of a run directory and list all problems"),
+        "verify": ("analysis.verbs.report:VERIFY", "check every file of a run directory and list all problems"),
         "config": (
             "primary.importing.cli:CONFIG",
             "show the settings in force; import earlier configurations",

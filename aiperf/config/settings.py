@@ -26,8 +26,8 @@ from aiperf.config.sections.cluster import (
 from aiperf.config.sections.run import ReplicaSection, RunSection, SearchSection
 from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.config.sections.system import SystemSection
+from aiperf.config.sections.training import TrainingSection
 from aiperf.config.space import read_space
-from aiperf.config.suites import TrainingSection
 from aiperf.config.texts import Line, PathText
 from aiperf.config.toml_text import parse_toml, read_toml
 from aiperf.config.wording import describe_problems, keys_of, similar_keys
@@ -35,7 +35,7 @@ from aiperf.errors import ConfigError
 from aiperf.untrusted.text import VALUE_CHARACTERS, cut, shown
 
 # Small sections, about the start of replicas, the micro suite, scientific workloads and prices.
-# The larger ones have modules of their own (`aiperf.config.sections`, `aiperf.config.suites`).
+# The larger ones have modules of their own (`aiperf.config.sections`).
 
 
 class LaunchSection(Section):

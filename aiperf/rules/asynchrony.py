@@ -7,7 +7,7 @@ the optimiser's own must be smaller. With SGD, a mode of curvature h is stable b
 
 from __future__ import annotations
 
-from aiperf.config.suites import TrainingSection
+from aiperf.config.sections.training import TrainingSection
 
 ADAM_FOR_SGD = 0.02
 """Rate of Adam in place of SGD, as a share of SGD's: measured with the workload `hep`."""

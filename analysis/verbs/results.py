@@ -1,4 +1,4 @@
-"""The verbs for several results: `aiperf rank` and `aiperf compare`."""
+"""The verb `aiperf compare`, and the options and tables of `aiperf rank` (`referee.rank`)."""
 
 from __future__ import annotations
 

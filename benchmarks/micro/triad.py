@@ -18,7 +18,7 @@ from aiperf.host import this_host
 from aiperf.network.roofline import ITEM_SIZES
 from benchmarks.micro.turns import ONE
 from replica.measure.micro.operands import make_operands
-from replica.measure.micro.room import BLOCKS, Streamed, last_level_cache
+from replica.measure.micro.sizes import BLOCKS, Streamed, last_level_cache
 from replica.measure.micro.stacks import STACKS
 from replica.measure.micro.stacks.contract import Kernel
 

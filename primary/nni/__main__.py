@@ -22,10 +22,10 @@ from aiperf.run_directory.primary_identity import identity_of
 from primary.background.outputs import ignore_hangups
 from primary.dispatcher import Dispatcher
 from primary.launchers import end_leftovers
-from primary.lifecycle import conduct
 from primary.nni.manager import NniManager
 from primary.nni.messages import Wanted, decode_to_primary
 from primary.resumption import begin_or_resume, take_claim
+from primary.run import conduct
 
 ENDED_IN_NNI = "ended in NNI"
 

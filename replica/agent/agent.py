@@ -59,11 +59,11 @@ from aiperf.wire.messages import (
 )
 from replica.agent.share import own_accelerators, share_of_node
 from replica.agent.storage import StorageReports, close_writer, open_writer
-from replica.agent.trial.automl.lifecycle import Trial
-from replica.agent.trial.automl.standby import Standby
+from replica.agent.trial.automl import Trial
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.devices import invisible_to_framework_reason
 from replica.agent.trial.science import WorkloadTrial
+from replica.agent.trial.standby import Standby
 from replica.agent.trial.trainer_process import TrainerProcess
 from replica.measure.micro.node_job import NodeJob
 from replica.search.planner import Planner

@@ -22,8 +22,8 @@ from aiperf.network.roofline import ITEM_SIZES
 from aiperf.processes import python_module
 from aiperf.untrusted.text import shown
 from replica.measure.micro.measure import FULL, QUICK
-from replica.measure.micro.room import energy_counter
 from replica.measure.micro.runner import BATCHES, Runner
+from replica.measure.micro.sizes import energy_counter
 from replica.measure.micro.stacks import STACKS, missing
 from replica.measure.micro.view import as_csv, print_table
 from workloads.micro.suite import OPERATORS, selected

@@ -17,7 +17,7 @@ from aiperf.network.roofline import ITEM_SIZES
 from replica.measure.micro.measure import FULL, QUICK, Energy, Plan, Timing, measure
 from replica.measure.micro.operands import Operands, make_operands, occupancy, without_ties
 from replica.measure.micro.results import Ceilings, Result
-from replica.measure.micro.room import copies_of, device_of, last_level_cache, streamed, usable_memory
+from replica.measure.micro.sizes import copies_of, device_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import TOLERANCES, Kernel, Stack, TooLargeError, UnsupportedError
 from workloads.micro.work import CEILING, TRIAD_FACTOR, Case, Direction, Work, gemm, triad
 

@@ -10,8 +10,8 @@ from aiperf.host import this_host
 from aiperf.network.roofline import ITEM_SIZES
 from aiperf.screening.messages import Row
 from replica.measure.micro.measure import FULL, QUICK
-from replica.measure.micro.room import last_level_cache, streamed, usable_memory
 from replica.measure.micro.runner import Runner
+from replica.measure.micro.sizes import last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import Stack
 from workloads.micro.work import Case, Direction, Work, gemm
 

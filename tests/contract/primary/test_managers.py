@@ -37,11 +37,11 @@ from primary.context import RunContext
 from primary.dispatcher import Dispatcher
 from primary.display.state import RunView
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
-from primary.lifecycle import Companion
 from primary.managers import MANAGERS, Manager
 from primary.native import NativeManager
 from primary.nni.manager import NniManager
 from primary.nni.messages import Clock, Closed, Offer, Wanted
+from primary.run import Companion
 from primary.work import open_work
 from search_space.resnet import resnet
 

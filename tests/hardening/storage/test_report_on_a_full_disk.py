@@ -10,7 +10,7 @@ import pytest
 from aiperf.__main__ import main
 from aiperf.errors import EXIT_ENVIRONMENT
 from analysis.output import artifacts
-from analysis.verbs import run as verbs
+from analysis.verbs import report as verbs
 from tests.support.hand_made import HandMadeRun
 
 

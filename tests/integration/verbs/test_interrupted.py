@@ -26,9 +26,9 @@ MACHINE = ROOT / "examples" / "machines" / "h100-8x8.toml"
 
 
 CALLED_FIRST = {
-    "report": "analysis.verbs.run.read_result_data",
+    "report": "analysis.verbs.report.read_result_data",
     "status": "analysis.verbs.status.status_at_a_glance",
-    "verify": "analysis.verbs.run.examine",
+    "verify": "analysis.verbs.report.examine",
     "check": "referee.check.check_result",
     "rank": "referee.rank.execute_rank",
     "compare": "analysis.verbs.results.read_result",

@@ -19,9 +19,9 @@ from aiperf.wire.messages import (
     TrainerPhase,
     TrainRequest,
 )
-from replica.agent.trial.automl.lifecycle import Trial
-from replica.agent.trial.automl.standby import Standby
+from replica.agent.trial.automl import Trial
 from replica.agent.trial.context import ReplicaContext
+from replica.agent.trial.standby import Standby
 from replica.agent.trial.trainer import Trainer
 from replica.search.planner import Memory, Planner
 from tests.support.hand_made import HandMadeRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiperf.rules.rounds import epochs_left
-from replica.agent.trial.automl.lifecycle import Forecast
+from replica.agent.trial.automl import Forecast
 
 
 def test_the_end_is_forecast_from_the_pace_and_the_patience() -> None:

@@ -24,8 +24,8 @@ from replica.measure.micro.operands import (
     occupancy,
 )
 from replica.measure.micro.results import Result
-from replica.measure.micro.room import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.runner import CHECKED_OPERATIONS, Runner, cut_out, reference
+from replica.measure.micro.sizes import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import UnsupportedError
 from tests.support.machines import MACHINES, MIB, imitate
 from workloads.micro.suite import KINDS, SUITE, selected

@@ -1,4 +1,4 @@
-"""The life of a trial of AutoML: from the plan of its job to the last epoch.
+"""A trial of AutoML, from the plan of its job to its last epoch.
 
 While it trains, the next candidate is proposed and the next ranks are warmed up, in time for the
 forecast end of the training.
@@ -26,9 +26,9 @@ from aiperf.wire.messages import (
     TrainerPhase,
     TrainerProgress,
 )
-from replica.agent.trial.automl.standby import Standby, WarmRanks
 from replica.agent.trial.checkpoints import forget, take_over
 from replica.agent.trial.context import ReplicaContext
+from replica.agent.trial.standby import Standby, WarmRanks
 from replica.agent.trial.trial_log import TrialLog
 from replica.agent.trial.unhandled import unhandled_errors_fail_it
 from replica.search.kept_weights import KeptWeights

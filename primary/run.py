@@ -1,4 +1,4 @@
-"""A primary from its first record to its last, natively or under NNI."""
+"""A run from the first record of its primary to the last, natively or under NNI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs for one run: `aiperf report`, `aiperf status` and `aiperf verify`."""
+"""The verbs that read all records of one run: `aiperf report` and `aiperf verify`."""
 
 from __future__ import annotations
 
