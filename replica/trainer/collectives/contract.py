@@ -58,6 +58,15 @@ class Collective(ABC):
         `name` is the same on every rank.
         """
 
+    def average_gradients(self, gradients: Sequence[Any], sums: Any) -> tuple[Any, list[Any]]:
+        """Average gradients over all images; give the sums over ranks and the averages.
+
+        `sums` are this rank's loss and images: its mean gradient weighs as much as its images.
+        """
+        weighted = [gradient * sums[1] for gradient in gradients]
+        *summed, totals = self.sum_tensors([*weighted, sums], GRADIENTS)
+        return totals, [gradient / totals[1] for gradient in summed]
+
     def take_exchange_s(self) -> float | None:
         """Take the seconds of the sums named "gradients" since the last call, on this rank.
 

@@ -108,6 +108,10 @@ class GroupCollective(Collective):
         """Sum tensors over the ranks of the group."""
         return self.inner.sum_tensors(tensors, name)
 
+    def average_gradients(self, gradients: Sequence[Any], sums: Any) -> tuple[Any, list[Any]]:
+        """Average gradients over the images of the group."""
+        return self.inner.average_gradients(gradients, sums)
+
     def close(self) -> None:
         """Leave the group and, with all others, the training, when group 0 is at its end."""
         if self.is_leader:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from replica.trainer.collectives.contract import GRADIENTS, Collective
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.model.state import assign, copied
 
@@ -35,7 +35,7 @@ class HybridUpdate:
         copied(sums)
         if exchange is not None:
             exchange.lap("computing")
-        totals, means = self._mean(gradients, sums)
+        totals, means = (sums, gradients) if self._group.size == 1 else self._group.average_gradients(gradients, sums)
         if exchange is None:
             return totals, means
         # Only the root needs the gradients on the host: other ranks save the copies.
@@ -45,13 +45,6 @@ class HybridUpdate:
         answer = exchange.push(sent, images)
         assign(variables, answer.values)
         return totals, means
-
-    def _mean(self, gradients: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:
-        if self._group.size == 1:
-            return sums, gradients
-        weighted = [gradient * sums[1] for gradient in gradients]
-        *summed, totals = self._group.sum_tensors([*weighted, sums], GRADIENTS)
-        return totals, [gradient / totals[1] for gradient in summed]
 
     def _clipped(self, gradients: list[Any]) -> list[Any]:
         """The gradients, scaled down to the optimiser's largest norm."""

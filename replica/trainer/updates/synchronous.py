@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from replica.trainer.collectives.contract import GRADIENTS, Collective
+from replica.trainer.collectives.contract import Collective
 
 
 class SynchronousUpdate:
@@ -24,8 +24,6 @@ class SynchronousUpdate:
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], sums: Any) -> tuple[Any, Sequence[Any]]:
         """Average the gradients over the images of all ranks and apply them."""
-        weighted = [gradient * sums[1] for gradient in gradients]
-        *summed, totals = self._collective.sum_tensors([*weighted, sums], GRADIENTS)
-        means = [gradient / totals[1] for gradient in summed]
+        totals, means = self._collective.average_gradients(gradients, sums)
         self._optimiser.apply(means, variables)
         return totals, means

@@ -62,8 +62,15 @@ def reduce():
     # Not a constant, of which TensorFlow makes the sum once and for all.
     return own.sum_tensors([keras.ops.convert_to_tensor(shared[0]) * 2.0], "gradients")
 
+def average():
+    # This rank's mean gradients over rank + 1 images.
+    gradients = [keras.ops.convert_to_tensor([[1.0 + own.rank, 3.0]]), keras.ops.convert_to_tensor(2.0 * own.rank)]
+    totals, means = own.average_gradients(gradients, keras.ops.convert_to_tensor([0.5, own.rank + 1.0]))
+    return [totals, *means]
+
 if framework == "tensorflow":
     import tensorflow
+    average = tensorflow.function(average)
     add, reduce = tensorflow.function(add), tensorflow.function(reduce)
 
 def plain(values):
@@ -77,7 +84,9 @@ found = {
     "averaged": plain(averaged),
     "summed": plain(add()),
     "before": own.take_exchange_s(),
+    "gradients": plain(average()),
 }
+own.take_exchange_s()
 reduce()
 reduce()
 found["exchange_s"] = own.take_exchange_s()
@@ -108,6 +117,12 @@ def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> N
         assert own["shared"] == [[0.0, 5.0], 7.0]
         assert own["averaged"] == [[mean, 1.0], 2 * mean]
         assert own["summed"] == [[ranks, ranks * mean], 2 * ranks]
+        images = [rank + 1 for rank in range(ranks)]
+        weighted = [sum(count * value for value, count in enumerate(images, first)) / sum(images) for first in (1, 0)]
+        totals, first, second = own["gradients"]
+        assert totals == [0.5 * ranks, sum(images)]
+        assert first[0] == pytest.approx([weighted[0], 3.0])
+        assert second == pytest.approx(2 * weighted[1])
         if name in MEASURED:
             assert not own["before"], "only the sums of gradients count"
             assert own["after"] == 0, "and once"

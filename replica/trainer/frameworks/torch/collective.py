@@ -98,11 +98,23 @@ class TorchCollective(StoreCollective):
 
     def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
         """Sum tensors over ranks as one all-reduce."""
-        flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        flat = _one_tensor(tensors)
+        self._add_up(flat, name)
+        return _parts(flat, tensors)
+
+    def average_gradients(self, gradients: Sequence[Any], sums: Any) -> tuple[Any, list[Any]]:
+        """Average gradients over all images; give the sums over ranks and the averages."""
+        # Weighed and divided as one tensor: the host would start hundreds of small kernels.
+        flat = _one_tensor([*gradients, sums])
+        own, totals = flat.split([flat.numel() - sums.numel(), sums.numel()])
+        own.mul_(sums[1])
+        self._add_up(flat, GRADIENTS)
+        own.div_(totals[1])
+        return totals, _parts(own, gradients)
+
+    def _add_up(self, flat: Any, name: str) -> None:
         with self._joined(), self._spans.one(name == GRADIENTS and self.size > 1):
             distributed.all_reduce(flat)
-        parts = flat.split([tensor.numel() for tensor in tensors])
-        return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
     def take_exchange_s(self) -> float | None:
         """Take the seconds of the gradients' sums, on accelerators by events of their stream."""
@@ -112,3 +124,13 @@ class TorchCollective(StoreCollective):
         """Leave the other ranks."""
         if distributed.is_initialized():
             distributed.destroy_process_group()
+
+
+def _one_tensor(tensors: Sequence[Any]) -> Any:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def _parts(flat: Any, tensors: Sequence[Any]) -> list[Any]:
+    """The parts of a flat tensor, in the shapes of these."""
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
