@@ -207,3 +207,6 @@ class ServerFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fi
     """Updates of all groups that the server applied in this time."""
     busy_share: float
     """Share of this time in which it did not wait for messages, 0 to 1."""
+    restarts: Many | None = None
+    """How often in this time it was killed, and a new process has gone on from its memory; None: it
+    was not."""

@@ -48,6 +48,8 @@ class GroupPlaces(BaseModel):
     """Addresses, as ZeroMQ has them, of the processes that listen: root 0 and the servers."""
     interface: str | None = None
     """Network interface that they listen on between nodes; None: all."""
+    server_grace_s: float = 0.0
+    """Seconds in which a server that was killed may be back."""
 
     @property
     def server_numbers(self) -> range:
@@ -58,6 +60,10 @@ class GroupPlaces(BaseModel):
     def starter(self) -> int:
         """The number of the starter."""
         return self.groups + self.servers
+
+    def grace_s(self, number: int) -> float:
+        """Seconds in which a process that is gone may be back."""
+        return self.server_grace_s if number in self.server_numbers else 0.0
 
     def name_of(self, number: int) -> str:
         """The name of a process, for people: "group 1", "server 0"."""

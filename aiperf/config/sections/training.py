@@ -53,6 +53,8 @@ class TrainingSection(Section):
     server_optimiser: Literal["adam", "own"] = "adam"
     """Optimiser of parameter servers; `own`: that of the training, which is unstable for SGD with
     large rates."""
+    server_grace: Duration = 60.0
+    """Longest wait for a parameter server that was killed, and is started again from its memory."""
     staleness_aware: bool = False
     """Divide the rate of a late update by 1 + its staleness (Zhang et al. 2016)."""
     checkpoint_interval: Duration = 300.0

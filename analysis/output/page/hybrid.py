@@ -29,8 +29,8 @@ def lost_groups(part: HybridPart) -> list[Shown]:
 
 def server_rows(part: HybridPart) -> list[Shown]:
     """A row for each parameter server, over all trainings."""
-    return [{"server": str(server.server), "updates": f"{server.updates:,}", "busy": percent(server.busy_share)}
-            for server in part.server_details]  # fmt: skip
+    return [{"server": str(server.server), "updates": f"{server.updates:,}", "busy": percent(server.busy_share),
+             "restarts": str(server.restarts)} for server in part.server_details]  # fmt: skip
 
 
 def training_rows(part: HybridPart) -> list[Shown]:

@@ -87,7 +87,8 @@ def _server(number: int, own: Sequence[ServerServed], weights: Mapping[tuple[int
         busy: float | None = sum(share * weight for share, weight in by_time) / total
     else:
         busy = fmean(share for share, _ in by_time) if by_time else None
-    return ServerPart(server=number, updates=sum(body.updates for body in own), busy_share=busy)
+    restarts = sum(body.restarts or 0 for body in own)
+    return ServerPart(server=number, updates=sum(body.updates for body in own), busy_share=busy, restarts=restarts)
 
 
 def _exchange(own: Sequence[GroupExchanged]) -> dict[str, Any]:

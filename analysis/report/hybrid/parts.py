@@ -79,6 +79,8 @@ class ServerPart(Part):
     """Updates of all groups that it applied."""
     busy_share: float | None
     """Share of the epochs' time in which it did not wait for messages; null if nothing is known."""
+    restarts: int
+    """How often it was killed, and a new process has gone on from its memory."""
 
 
 class ServedPart(ExchangePart):

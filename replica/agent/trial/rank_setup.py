@@ -110,8 +110,9 @@ class RankSetup:
         else:
             addresses = {number: f"ipc://@{channel}{number:04x}" for number in listening}
         return GroupPlaces(
-            groups=groups, servers=self.servers, addresses=addresses, interface=self._interface(self.hosts)
-        )
+            groups=groups, servers=self.servers, addresses=addresses, interface=self._interface(self.hosts),
+            server_grace_s=self.config.training.server_grace,
+        )  # fmt: skip
 
     def _own_address(self) -> str:
         """The address of this node on the network between the nodes."""

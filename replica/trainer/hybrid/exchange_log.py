@@ -35,7 +35,6 @@ class Board:
         self._servers = servers
         self._others = groups - 1
         self._ended: set[int] = set()
-        self._lost: dict[int, Lost] = {}
         self._reported: dict[int, int] = {}
         """Last epoch that each group has reported."""
         self._new: list[ExchangeFacts] = []
@@ -47,7 +46,8 @@ class Board:
     def _take(self, group: int, message: Exchanged) -> None:
         if message.last:
             self._ended.add(group)
-        if message.facts is not None:
+        # That of a group that was lost meanwhile may come late: its epoch is recorded already.
+        if message.facts is not None and message.facts.epoch > self._reported.get(group, 0):
             self._reported[group] = message.facts.epoch
             self._new.append(message.facts)
 
@@ -60,39 +60,34 @@ class Board:
             lost = Lost.model_validate_json(self._post.take_text(message))
             if lost.group not in self._ended:
                 self._ended.add(lost.group)
-                self._lost[lost.group] = lost
-                self._servers.leave(lost.group)
+                self._servers.leave(lost.group, 1 << 62)
+                self._close(lost)
 
     @property
     def all_ended(self) -> bool:
         """True if every other group has ended its training."""
         return len(self._ended) == self._others
 
-    def close_lost(self) -> None:
-        """Add what lost groups had sent since their last reports, by what the first server applied.
-
-        It is for the end of the training, when nothing of them is under way any more.
-        """
-        for group, lost in self._lost.items():
-            done = self._reported.get(group, 0)
-            found = self._servers.applied(group)
-            if found.epoch <= done:
-                found = Applied(epoch=done + 1)
+    def _close(self, lost: Lost) -> None:
+        """Add what was applied of a lost group after its last report, by the first server."""
+        done = self._reported.get(lost.group, self.first_epoch - 1)
+        found = self._servers.applied(lost.group, done) or [Applied(epoch=done + 1)]
+        for each in found:
             self._new.append(
                 ExchangeFacts(
-                    epoch=max(found.epoch, self.first_epoch),
-                    group=group,
-                    updates=found.updates,
-                    images=found.images,
-                    staleness=found.staleness,
+                    epoch=each.epoch,
+                    group=lost.group,
+                    updates=each.updates,
+                    images=each.images,
+                    staleness=each.staleness,
                     computing_s=0.0,
                     group_s=0.0,
                     waiting_s=0.0,
                     bytes_exchanged=0,
-                    lost=lost.reason[:LONGEST],
+                    lost=lost.reason[:LONGEST] if each is found[-1] else None,
                 )
             )
-        self._lost.clear()
+        self._reported[lost.group] = found[-1].epoch
 
     def take(self) -> list[ExchangeFacts]:
         """Take the reports that have come since the last call."""

@@ -109,7 +109,6 @@ class LeadingTraining(GroupTraining):
                 report.progress(self._progress(epoch))
                 self._reported_s = self._clock.monotonic_s()
             self._group.post.wait()
-        self._board.close_lost()
 
     def _report(self, facts: EpochFacts, report: Reporter) -> None:
         """Report an epoch, and the work of groups and servers since the one before."""
@@ -117,7 +116,13 @@ class LeadingTraining(GroupTraining):
             return
         self._board.collect()
         served = [
-            ServerFacts(epoch=facts.epoch, server=number, updates=found.updates, busy_share=found.busy_share)
+            ServerFacts(
+                epoch=facts.epoch,
+                server=number,
+                updates=found.updates,
+                busy_share=found.busy_share,
+                restarts=found.restarts or None,
+            )
             for number, found in enumerate(self._servers.report())
         ]
         report.exchange(self._board.take(), served)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
-from replica.trainer.servers.mailbox import Mailbox, wait_for
+from replica.trainer.servers.mailbox import Arrived, Mailbox
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
     Applied,
-    Served,
+    Asked,
+    Left,
     Setting,
     Sharding,
-    State,
     Tag,
+    Work,
     body_of,
     header_of,
+    setting_of,
 )
-from replica.trainer.servers.shard import VALUES, Recipe
+from replica.trainer.servers.shard import Recipe
+
+_APPLIED = TypeAdapter(list[Applied])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,16 @@ class ServerState:
 
     vectors: Mapping[str, NDArray[np.float32]]
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The work of a server since the report before."""
+
+    updates: int
+    busy_share: float
+    restarts: int
+    """How often it was lost, and another process has gone on from its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +64,11 @@ class Answer:
 
 
 class Servers:
-    """The parameter servers as one root sees them."""
+    """The parameter servers as one root sees them.
+
+    A question is asked again if its server is lost before it has answered: it may be back within
+    the grace of the training. All methods raise TrialFailedError ("rank_lost") if it is not.
+    """
 
     def __init__(self, post: Mailbox, numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
         self._post = post
@@ -58,51 +77,53 @@ class Servers:
         sizes = [size + HEADER_VALUES for size in self._sharding.sizes()]
         self._sent = [np.zeros(size, np.float32) for size in sizes]
         self._received = [np.zeros(size, np.float32) for size in sizes]
+        self._worked = [Work(updates=0, busy_s=0.0, starts=1) for _ in self._numbers]
+        self._since_s = post.clock.monotonic_s()
+        self._asked = 0
+        """Number of the last question."""
         self.bytes = 0
         """Bytes exchanged so far, in both directions."""
 
     def set_up(self, recipe: Recipe, values: Sequence[NDArray[Any]], states: Sequence[ServerState] = ()) -> None:
         """Give every server its parameters, or its state in an earlier training; on root 0."""
-        for server, number in enumerate(self._numbers):
-            state = states[server] if states else self._fresh(server, values)
-            setting = Setting(recipe=recipe, names=tuple(state.vectors), version=state.version)
-            self._post.send_text(setting.model_dump_json().encode(), number, Tag.SET)
-            for vector in state.vectors.values():
-                self._post.send(np.ascontiguousarray(vector, np.float32), number, Tag.VECTOR)
+        messages = []
+        for server, size in enumerate(self._sharding.sizes()):
+            state = states[server] if states else ServerState(recipe.begun_with(self._fresh(server, values)), 0)
+            messages.append(Setting(recipe=recipe, size=size, version=state.version).message(state.vectors))
+        self._ask(Tag.SET, messages)
+        self._since_s = self._post.clock.monotonic_s()
 
-    def _fresh(self, server: int, values: Sequence[NDArray[Any]]) -> ServerState:
+    def _fresh(self, server: int, values: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
         vector = np.empty(self._sharding.sizes()[server], np.float32)
         self._sharding.fill(server, values, vector)
-        return ServerState({VALUES: vector}, 0)
+        return vector
 
     def push(self, gradients: Sequence[NDArray[Any]], rate: float, images: int, epoch: int = 0) -> Answer:
         """Send the gradients at the values of the last answer; wait for the new values."""
-        for server, (number, message) in enumerate(zip(self._numbers, self._sent, strict=True)):
+        for server, message in enumerate(self._sent):
             self._sharding.fill(server, gradients, body_of(message))
             header = header_of(message)
             # Each server counts its own updates: the version that a gradient was computed on is
             # that of this server's last answer.
             header["version"] = header_of(self._received[server])["version"]
             header["images"], header["rate"], header["epoch"] = images, rate, epoch
-            self._post.send(message, number, Tag.GRADIENT)
             self.bytes += message.nbytes
-        return self._answers(Tag.GRADIENT)
+        return self._answer(Tag.GRADIENT, self._sent)
 
     def pull(self, averaged: bool = False) -> Answer:
         """Ask for the present values, or for their moving average.
 
         Gradients are pushed for the present values alone.
         """
-        tag = Tag.AVERAGE if averaged else Tag.VALUES
-        for number in self._numbers:
-            self._post.send_text(b"", number, tag)
-        return self._answers(tag)
+        return self._answer(Tag.AVERAGE if averaged else Tag.VALUES)
 
-    def _answers(self, tag: Tag) -> Answer:
-        for number, into in zip(self._numbers, self._received, strict=True):
-            self._post.take(wait_for(self._post, number, tag), into)
-            self.bytes += into.nbytes
-        headers = [header_of(message) for message in self._received]
+    def _answer(self, tag: Tag, messages: Sequence[NDArray[np.float32]] = ()) -> Answer:
+        def take(server: int, message: Arrived) -> Any:
+            self._post.take(message, self._received[server])
+            self.bytes += self._received[server].nbytes
+            return header_of(self._received[server])
+
+        headers = self._ask(tag, messages, take)
         return Answer(
             values=self._sharding.values([body_of(message) for message in self._received]),
             staleness=max(int(header["staleness"]) for header in headers),
@@ -111,43 +132,78 @@ class Servers:
             stopped=any(bool(header["stopped"]) for header in headers),
         )
 
+    def _ask(
+        self,
+        tag: Tag,
+        messages: Sequence[bytes | NDArray[np.float32]] = (),
+        take: Callable[[int, Arrived], Any] | None = None,
+        servers: int | None = None,
+    ) -> list[Any]:
+        """Send each server, or the first ones, its message; give what `take` makes of the answers.
+
+        A single message is for all, and without one it is empty. Answers are bytes by default.
+        """
+        numbers = self._numbers[:servers]
+        sent = list(messages) if len(messages) > 1 else [*messages, b""][:1] * len(numbers)
+        self._asked += 1
+        losses = [self._post.losses(number) for number in numbers]
+        for number, message in zip(numbers, sent, strict=True):
+            self._send(message, number, tag)
+        found = []
+        for server, (number, message) in enumerate(zip(numbers, sent, strict=True)):
+            while (answer := self._post.look(number, tag)) is None or answer.number != self._asked:
+                if answer is not None:
+                    self._post.take_text(answer)  # the second one to a question that was asked twice
+                elif self._post.losses(number) != losses[server]:
+                    losses[server] = self._post.losses(number)
+                    # A copy: the first message may still be under way when the answer comes.
+                    self._send(bytes(message), number, tag)
+                else:
+                    self._post.wait(number)
+            found.append(take(server, answer) if take is not None else self._post.take_text(answer))
+        return found
+
+    def _send(self, message: bytes | NDArray[np.float32], number: int, tag: Tag) -> None:
+        if isinstance(message, bytes):
+            self._post.send_text(message, number, tag, self._asked)
+        else:
+            self._post.send(message, number, tag, self._asked)
+
     def states(self) -> list[ServerState]:
         """Fetch the state of every server, for a checkpoint; on root 0."""
-        found = []
-        for number in self._numbers:
-            self._post.send_text(b"", number, Tag.STATE)
-            state = State.model_validate_json(self._post.take_text(wait_for(self._post, number, Tag.STATE)))
-            vectors = {name: self._post.take_vector(wait_for(self._post, number, Tag.VECTOR)) for name in state.names}
-            found.append(ServerState(vectors, state.version))
-        return found
+        found = map(setting_of, self._ask(Tag.STATE))
+        return [ServerState(vectors, setting.version) for setting, vectors in found]
 
     def report(self) -> list[Served]:
         """Fetch the work of each server since the last report; on root 0."""
-        for number in self._numbers:
-            self._post.send_text(b"", number, Tag.REPORT)
-        return [
-            Served.model_validate_json(self._post.take_text(wait_for(self._post, number, Tag.REPORT)))
-            for number in self._numbers
-        ]
+        found = [Work.model_validate_json(text) for text in self._ask(Tag.REPORT)]
+        now_s = self._post.clock.monotonic_s()
+        passed_s = max(now_s - self._since_s, 1e-9)
+        served = []
+        for before, work in zip(self._worked, found, strict=True):
+            busy_s = work.busy_s - (before.busy_s if before.starts == work.starts else 0.0)
+            served.append(
+                Served(work.updates - before.updates, min(1.0, busy_s / passed_s), work.starts - before.starts)
+            )
+        self._worked, self._since_s = found, now_s
+        return served
 
     def stop(self) -> None:
         """End the training of every group after its next update; on root 0."""
-        for number in self._numbers:
-            self._post.send_text(b"", number, Tag.STOP)
+        self._ask(Tag.STOP)
 
-    def leave(self, group: int) -> None:
-        """Let no server apply anything more of a lost group; on root 0.
+    def leave(self, group: int, least: int) -> None:
+        """Let no server apply anything more of a lost group with a number below this; on root 0.
 
         Ranks whose starter was killed may still be there.
         """
-        for number in self._numbers:
-            self._post.send_text(str(group).encode(), number, Tag.LEAVE)
+        self._ask(Tag.LEAVE, [Left(group=group, least=least).model_dump_json().encode()])
 
-    def applied(self, group: int) -> Applied:
-        """Fetch what the first server has applied of a group's last epoch; on root 0."""
-        first = self._numbers[0]
-        self._post.send_text(str(group).encode(), first, Tag.APPLIED)
-        return Applied.model_validate_json(self._post.take_text(wait_for(self._post, first, Tag.APPLIED)))
+    def applied(self, group: int, after: int) -> list[Applied]:
+        """Fetch what the first server has applied of a group after an epoch; on root 0."""
+        question = Asked(group=group, after=after).model_dump_json().encode()
+        (found,) = self._ask(Tag.APPLIED, [question], servers=1)
+        return _APPLIED.validate_json(found)
 
 
 def end_processes(post: Mailbox, numbers: Iterable[int]) -> None:

@@ -19,6 +19,8 @@ class Arrived:
 
     source: int
     tag: int
+    number: int = 0
+    """Number of the question that this is, or that it answers; 0 of other messages."""
 
 
 class Mailbox(Protocol):
@@ -32,10 +34,10 @@ class Mailbox(Protocol):
     def clock(self) -> Clock:
         """The clock that measurements use."""
 
-    def send(self, vector: Vector, to: int, tag: int) -> None:
+    def send(self, vector: Vector, to: int, tag: int, number: int = 0) -> None:
         """Send a vector, which must not change until the answer to it has come."""
 
-    def send_text(self, text: bytes, to: int, tag: int) -> None:
+    def send_text(self, text: bytes, to: int, tag: int, number: int = 0) -> None:
         """Send bytes."""
 
     def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
@@ -44,17 +46,18 @@ class Mailbox(Protocol):
     def wait(self, source: int | None = None) -> None:
         """Wait a while for any message.
 
-        Raises TrialFailedError ("rank_lost") if `source` is gone and nothing more can come of it.
+        Raises TrialFailedError ("rank_lost") if `source` is gone and nothing more can come of it; a
+        server may be back within its grace.
         """
+
+    def losses(self, source: int) -> int:
+        """How often a process that this one connects to was lost: it may not have had a message."""
 
     def take(self, message: Arrived, into: Vector) -> None:
         """Take a message whose vector has the length of `into`.
 
         Raises TrialFailedError ("protocol") if it has another.
         """
-
-    def take_vector(self, message: Arrived) -> Vector:
-        """Take a vector of any length."""
 
     def take_text(self, message: Arrived) -> bytes:
         """Take bytes."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.optimisers.contract import Vector, Vectors
 from replica.trainer.servers.shard import Recipe
 
 HEADER = np.dtype(
@@ -32,11 +32,10 @@ HEADER_VALUES = HEADER.itemsize // 4
 
 
 class Tag(IntEnum):
-    """Kinds of messages; an answer has the tag of its question."""
+    """Kinds of messages; an answer has the tag and the number of its question."""
 
     SET = 1
-    """Root 0 to a server: `Setting`; then its vectors, each with the tag VECTOR."""
-    VECTOR = 2
+    """Root 0 to a server: `Setting`, and its vectors; the answer is empty."""
     GRADIENT = 3
     """A root to a server, and back: a gradient, and the new values."""
     VALUES = 4
@@ -44,11 +43,12 @@ class Tag(IntEnum):
     AVERAGE = 5
     """A root asks a server for the moving average of its values."""
     STATE = 6
-    """Root 0 asks a server: a JSON list of names and a version; then the vectors."""
+    """Root 0 asks a server for its `Setting` as of now, and its vectors."""
     REPORT = 7
-    """Root 0 asks a server for its `Served`."""
+    """Root 0 asks a server for its `Work`."""
     STOP = 8
-    """Root 0 to a server: its next answer to every group says that the training ends."""
+    """Root 0 to a server: its next answer to every group says that the training ends; the answer
+    is empty."""
     END = 9
     """Root 0 to every other rank: end."""
     BEGIN = 10
@@ -62,42 +62,68 @@ class Tag(IntEnum):
     LOST = 14
     """The starter to root 0: a group has ended before its training (`Lost`)."""
     LEAVE = 15
-    """Root 0 to a server: a group is lost; nothing that still comes of it is applied."""
+    """Root 0 to a server: `Left`; after the answer, which is empty, nothing of it is applied."""
     APPLIED = 16
-    """Root 0 asks a server for the `Applied` of a group."""
+    """Root 0 asks a server for the `Applied` of a group in each of its epochs after one."""
 
 
 class Setting(BaseModel):
-    """The state that a server starts with."""
+    """The state of a server, apart from its vectors, which follow in one message."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     recipe: Recipe
-    names: tuple[str, ...]
-    """Names of the vectors that follow; "values" alone for a new training."""
+    size: int
+    """Number of values of each vector."""
     version: int = 0
 
+    def message(self, vectors: Vectors) -> bytes:
+        """The message with these vectors: this as a line of JSON, then all float32."""
+        return b"\n".join(
+            [self.model_dump_json().encode(), b"".join(vectors[name].tobytes() for name in self.recipe.names)]
+        )
 
-class Served(BaseModel):
-    """The work of a server since the last such report."""
+
+def setting_of(message: bytes) -> tuple[Setting, dict[str, Vector]]:
+    """The setting and the vectors of a message."""
+    text, _, data = message.partition(b"\n")
+    setting = Setting.model_validate_json(text)
+    vectors = np.frombuffer(data, np.float32).reshape(len(setting.recipe.names), setting.size)
+    return setting, dict(zip(setting.recipe.names, vectors, strict=True))
+
+
+class Work(BaseModel):
+    """The work of a server so far."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     updates: int
-    busy_share: float
+    busy_s: float
+    """Seconds in which it did not wait for messages, since its process has started."""
+    starts: int
+    """Number of its processes: 1 if it was never lost."""
 
 
-class State(BaseModel):
-    """The names of a server's vectors, and their version."""
+class Left(BaseModel):
+    """A group that is lost: its questions with smaller numbers are not answered."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    names: tuple[str, ...]
-    version: int
+    group: int
+    least: int
+
+
+class Asked(BaseModel):
+    """A question for what was applied of a group in its epochs after this one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group: int
+    after: int
 
 
 class Applied(BaseModel):
-    """The updates of one group that a server has applied in the group's last epoch."""
+    """The updates of one group that a server has applied in an epoch of the group."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

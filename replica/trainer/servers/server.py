@@ -1,39 +1,58 @@
-"""A parameter server: applies gradients in the order in which they arrive, and never waits."""
+"""A parameter server: applies gradients in the order in which they arrive, and never waits.
+
+A question that was asked twice, since a server or a connection was lost, has no second effect.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from aiperf.clock import Clock
 from replica.trainer.servers.mailbox import Arrived, Mailbox, wait_for
+from replica.trainer.servers.memory import Event, Memory, Row
 from replica.trainer.servers.optimisers.contract import Vector
-from replica.trainer.servers.protocol import HEADER_VALUES, Applied, Served, Setting, State, Tag, body_of, header_of
-from replica.trainer.servers.shard import VALUES, Shard
+from replica.trainer.servers.protocol import (
+    HEADER_VALUES,
+    Applied,
+    Asked,
+    Left,
+    Tag,
+    Work,
+    body_of,
+    header_of,
+    setting_of,
+)
+from replica.trainer.servers.shard import AVERAGE, Shard
 from replica.trainer.servers.zeromq import ZmqMailbox
 from replica.trainer.settings import GroupPlaces
 
 LEAD = 0
 """The process that sets the servers up and ends them: the root of group 0."""
 
+APPLIED = TypeAdapter(list[Applied])
+
 
 class Server:
     """The service of one shard, until rank 0 ends it."""
 
-    def __init__(self, post: Mailbox) -> None:
+    def __init__(self, post: Mailbox, memory: Memory) -> None:
         self._post = post
+        self._memory = memory
         self._clock = post.clock
-        self._answers: dict[int, Vector] = {}
-        self._stopped = False
+        self._answers: dict[int, tuple[int, Vector]] = {}
+        """The number and the message of the last answer to each process."""
         self._busy_s = 0.0
-        self._updates = 0
-        self._applied: dict[int, Applied] = {}
-        """Updates of each group in its last epoch."""
-        self._left: set[int] = set()
-        """Groups that are lost."""
-        self._since_s = self._clock.monotonic_s()
+        self._updates = self._images = self._starts = 0
+        self._stopped = False
+        self._last: dict[int, Row] = {}
+        """The last update of each group."""
+        self._least: dict[int, int] = {}
+        """The least number of a question that is answered, for groups that were lost."""
         self._handlers: dict[int, Callable[[Arrived], None]] = {
+            Tag.SET: self._set,
             Tag.GRADIENT: self._gradient,
             Tag.VALUES: self._values,
             Tag.AVERAGE: self._average,
@@ -45,17 +64,21 @@ class Server:
         }
 
     def run(self) -> None:
-        """Wait for the setting, then serve until the end.
+        """Wait for the setting, unless the memory has it, then serve until the end.
 
         Other roots may ask before that of group 0 has set this server up: they are answered
         afterwards.
         """
-        first = wait_for(self._post, LEAD, Tag.SET, Tag.END)
-        if first.tag == Tag.END:
-            self._post.take_text(first)
-            return
-        self._set(first)
-        self._since_s = self._clock.monotonic_s()
+        if self._memory.setting is None:
+            first = wait_for(self._post, LEAD, Tag.SET, Tag.END)
+            if first.tag == Tag.END:
+                self._post.take_text(first)
+                return
+            self._set(first)
+        else:
+            for row in self._memory.rows():
+                self._fold(Row(**dict(zip(Row.model_fields, row.tolist(), strict=True))))
+            self._begin()
         while True:
             message = self._post.look()
             if message is None:
@@ -69,42 +92,57 @@ class Server:
             self._busy_s += self._clock.monotonic_s() - began_s
 
     def _set(self, message: Arrived) -> None:
-        setting = Setting.model_validate_json(self._post.take_text(message))
-        state = {name: self._post.take_vector(wait_for(self._post, LEAD, Tag.VECTOR)) for name in setting.names}
-        self._shard = Shard(setting.recipe, state[VALUES])
-        self._gradients = np.empty(len(state[VALUES]) + HEADER_VALUES, np.float32)
-        if len(state) > 1:
-            self._shard.restore(state, setting.version)
+        data = self._post.take_text(message)
+        if self._memory.setting is None:
+            self._memory.set_up(*setting_of(data))
+            self._begin()
+        self._post.send_text(b"", message.source, message.tag, message.number)
+
+    def _begin(self) -> None:
+        """Serve what the memory has; with the row of this start it is complete."""
+        setting = self._memory.setting
+        assert setting is not None
+        version = setting.version + self._updates
+        self._shard = Shard(setting.recipe, self._memory.states, version, self._updates)
+        self._gradients = np.empty(setting.size + HEADER_VALUES, np.float32)
+        self._add(Row(event=Event.START))
+
+    def _add(self, row: Row) -> None:
+        """Let something have happened: it counts from now on, whatever becomes of this process."""
+        self._memory.append(row)
+        self._fold(row)
+
+    def _fold(self, row: Row) -> None:
+        if row.event == Event.UPDATE:
+            self._updates += 1
+            self._images += row.images
+            self._last[row.group] = row
+        elif row.event == Event.LEAVE:
+            self._least[row.group] = row.number
+        self._starts += row.event == Event.START
+        self._stopped = self._stopped or row.event == Event.STOP
 
     def _gradient(self, message: Arrived) -> None:
         self._post.take(message, self._gradients)
-        if message.source in self._left:
+        group, number = message.source, message.number
+        if number < self._least.get(group, 0):
             return
-        sent = header_of(self._gradients)
-        staleness = self._shard.apply(
-            body_of(self._gradients), float(sent["rate"]), int(sent["version"]), int(sent["images"])
-        )
-        self._updates += 1
-        self._count(message.source, int(sent["epoch"]), int(sent["images"]), staleness)
-        self._answer(message, self._shard.values, staleness)
-
-    def _count(self, group: int, epoch: int, images: int, staleness: int) -> None:
-        before = self._applied.get(group, Applied())
-        if before.epoch != epoch:
-            before = Applied(epoch=epoch)
-        late = [*before.staleness, *[0] * (staleness + 1 - len(before.staleness))]
-        late[staleness] += 1
-        self._applied[group] = Applied(
-            epoch=epoch, updates=before.updates + 1, images=before.images + images, staleness=tuple(late)
-        )
+        if group not in self._last or self._last[group].number < number:
+            sent = header_of(self._gradients)
+            epoch, images = int(sent["epoch"]), int(sent["images"])
+            late = self._shard.apply(body_of(self._gradients), float(sent["rate"]), int(sent["version"]))
+            self._add(Row(event=Event.UPDATE, group=group, number=number, epoch=epoch, images=images, staleness=late))
+        self._answer(message, self._shard.values, self._last[group].staleness)
 
     def _leave(self, message: Arrived) -> None:
-        self._left.add(int(self._post.take_text(message)))
+        left = Left.model_validate_json(self._post.take_text(message))
+        self._add(Row(event=Event.LEAVE, group=left.group, number=left.least))
+        self._post.send_text(b"", message.source, message.tag, message.number)
 
     def _tell_applied(self, message: Arrived) -> None:
-        group = int(self._post.take_text(message))
-        found = self._applied.get(group, Applied())
-        self._post.send_text(found.model_dump_json().encode(), message.source, Tag.APPLIED)
+        asked = Asked.model_validate_json(self._post.take_text(message))
+        found = self._memory.applied(asked.group, asked.after)
+        self._post.send_text(APPLIED.dump_json(found), message.source, message.tag, message.number)
 
     def _values(self, message: Arrived) -> None:
         self._post.take_text(message)
@@ -112,40 +150,45 @@ class Server:
 
     def _average(self, message: Arrived) -> None:
         self._post.take_text(message)
-        self._answer(message, self._shard.average)
+        self._answer(message, self._shard.state[AVERAGE])
 
     def _answer(self, message: Arrived, values: Vector, staleness: int = 0) -> None:
-        # A group asks again only after it has the answer: its buffer is free then.
-        answer = self._answers.setdefault(message.source, np.empty(len(values) + HEADER_VALUES, np.float32))
+        before, answer = self._answers.get(message.source, (0, None))
+        # A group asks anew only after it has the answer: its buffer is free then. If it asks the
+        # same again, the first answer may still be under way.
+        if answer is None or before == message.number:
+            answer = np.empty(len(values) + HEADER_VALUES, np.float32)
+        self._answers[message.source] = message.number, answer
         body_of(answer)[:] = values
         header = header_of(answer)
-        header["version"], header["images"] = self._shard.version, self._shard.images
+        header["version"], header["images"] = self._shard.version, self._images
         header["staleness"], header["stopped"] = staleness, self._stopped
-        self._post.send(answer, message.source, message.tag)
+        self._post.send(answer, message.source, message.tag, message.number)
 
     def _state(self, message: Arrived) -> None:
         self._post.take_text(message)
-        vectors = {name: vector.copy() for name, vector in self._shard.state().items()}
-        state = State(names=tuple(vectors), version=self._shard.version)
-        self._post.send_text(state.model_dump_json().encode(), message.source, Tag.STATE)
-        for vector in vectors.values():
-            self._post.send(vector, message.source, Tag.VECTOR)
+        assert self._memory.setting is not None
+        setting = self._memory.setting.model_copy(update={"version": self._shard.version})
+        self._post.send_text(setting.message(self._shard.state), message.source, message.tag, message.number)
 
     def _report(self, message: Arrived) -> None:
         self._post.take_text(message)
-        now_s = self._clock.monotonic_s()
-        passed_s = max(now_s - self._since_s, 1e-9)
-        served = Served(updates=self._updates, busy_share=min(1.0, self._busy_s / passed_s))
-        self._post.send_text(served.model_dump_json().encode(), message.source, Tag.REPORT)
-        self._updates, self._busy_s, self._since_s = 0, 0.0, now_s
+        work = Work(updates=self._updates, busy_s=self._busy_s, starts=self._starts)
+        self._post.send_text(work.model_dump_json().encode(), message.source, message.tag, message.number)
 
     def _stop(self, message: Arrived) -> None:
         self._post.take_text(message)
-        self._stopped = True
+        self._add(Row(event=Event.STOP))
+        self._post.send_text(b"", message.source, message.tag, message.number)
 
 
 def serve(places: GroupPlaces, number: int, clock: Clock) -> None:
-    """Be the parameter server of this number, until the root of group 0 ends it."""
+    """Be the parameter server of this number, until the root of group 0 ends it.
+
+    If its starter has kept the memory of one that was killed, this one goes on in its place.
+    """
     post = ZmqMailbox(number, places, (), clock)
-    Server(post).run()
+    memory = Memory.given()
+    Server(post, memory).run()
+    memory.close()
     post.close()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from replica.trainer.servers.optimisers import SERVER_OPTIMISERS
-from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.optimisers.contract import VALUES, Vector, Vectors
 
 AVERAGING = 0.97
 """Share of the moving average that an update leaves; validation uses the average."""
 
-VALUES, AVERAGE = "values", "average"
+AVERAGE = "average"
 
 
 class Recipe(BaseModel):
@@ -27,48 +25,59 @@ class Recipe(BaseModel):
     """Decoupled weight decay, as Keras has it: values lose their share `rate * weight_decay`."""
     staleness_aware: bool = False
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of a server's vectors: values, average, and the optimiser's."""
+        return VALUES, AVERAGE, *SERVER_OPTIMISERS.load(self.optimiser)(self.momentum).slots
+
+    def begun_with(self, values: Vector) -> dict[str, Vector]:
+        """The vectors of a new training."""
+        zeros = np.zeros_like(values)
+        return {**dict.fromkeys(self.names, zeros), VALUES: values, AVERAGE: values}
+
 
 class Shard:
-    """The values of one server, to which gradients are applied in the order of their arrival."""
+    """The vectors of one server, to which gradients are applied in the order of their arrival.
 
-    def __init__(self, recipe: Recipe, values: Vector) -> None:
+    There are two states: an update reads one and writes the other.
+    """
+
+    def __init__(self, recipe: Recipe, states: tuple[Vectors, Vectors], version: int, updates: int = 0) -> None:
+        """`updates`: number of them in `version` that were applied to these states."""
         self._recipe = recipe
-        self._optimiser = SERVER_OPTIMISERS.load(recipe.optimiser)(len(values), recipe.momentum)
-        self.values = values.copy()
-        self.average = values.copy()
-        self.version = 0
-        """Number of updates that were applied."""
-        self.images = 0
-        """Number of images of these updates."""
+        self._optimiser = SERVER_OPTIMISERS.load(recipe.optimiser)(recipe.momentum)
+        self._states = states
+        self._updates = updates
+        self.version = version
+        """Number of updates that were applied, with those of earlier trainings."""
 
-    def apply(self, gradient: Vector, rate: float, version: int, images: int) -> int:
+    @property
+    def state(self) -> Vectors:
+        """The vectors by name after the last update."""
+        return self._states[self._updates % 2]
+
+    @property
+    def values(self) -> Vector:
+        """The values after the last update."""
+        return self.state[VALUES]
+
+    def apply(self, gradient: Vector, rate: float, version: int) -> int:
         """Apply a gradient that was computed on a version of the values; give its staleness.
 
         The staleness is the number of updates since that version. The gradient is changed.
         """
         staleness = self.version - version
+        before, after = self.state, self._states[(self._updates + 1) % 2]
         if self._recipe.staleness_aware:
             rate /= 1 + staleness  # Zhang et al. 2016
-        if self._recipe.weight_decay:
-            self.values -= self.values * np.float32(self._recipe.weight_decay) * np.float32(rate)
-        self._optimiser.apply(self.values, gradient, rate, self.version)
-        self.average *= np.float32(AVERAGING)
+        kept = np.float32(1) - np.float32(self._recipe.weight_decay) * np.float32(rate)
+        np.multiply(before[VALUES], kept, out=after[VALUES])
+        self._optimiser.apply(before, after, gradient, rate, self.version)
         # Asynchronous values jump about with each group's update: their average is steadier to
         # validate.
-        self.average += np.float32(1 - AVERAGING) * self.values
+        np.multiply(before[AVERAGE], np.float32(AVERAGING), out=after[AVERAGE])
+        np.multiply(after[VALUES], np.float32(1 - AVERAGING), out=gradient)
+        after[AVERAGE][:] += gradient
+        self._updates += 1
         self.version += 1
-        self.images += images
         return staleness
-
-    def state(self) -> dict[str, Vector]:
-        """The vectors by name: values, average, and the optimiser's."""
-        return {VALUES: self.values, AVERAGE: self.average, **self._optimiser.slots}
-
-    def restore(self, state: Mapping[str, Vector], version: int) -> None:
-        """Set all vectors. Raises ValueError if they are of another model or optimiser."""
-        own = self.state()
-        if {name: vector.shape for name, vector in own.items()} != {name: vec.shape for name, vec in state.items()}:
-            raise ValueError("it is of other servers")
-        for name, vector in own.items():
-            vector[:] = state[name]
-        self.version = version

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -45,7 +45,8 @@ WAIT_MS = 1_000
 LINGER_MS = 10_000
 """Longest time in which the last messages leave a process that ends."""
 
-_GONE = zmq.EVENT_DISCONNECTED
+_GONE, _THERE = zmq.EVENT_DISCONNECTED, zmq.EVENT_HANDSHAKE_SUCCEEDED
+_NUMBER_BYTES = 8
 _REFUSED = (
     zmq.EVENT_ACCEPT_FAILED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -100,10 +101,12 @@ class ZmqMailbox:
         self._places = places
         self._context = zmq.Context()
         self._poller = zmq.Poller()
-        self._arrived: deque[tuple[int, int, list[memoryview]]] = deque()
+        self._arrived: deque[tuple[Arrived, list[memoryview]]] = deque()
         self._monitored: dict[Any, int | None] = {}
         """Sockets with events: the peer at the other end, None of those that are listened for."""
-        self._gone: set[int] = set()
+        self._gone: dict[int, float] = {}
+        """Processes that are lost, and since when."""
+        self._losses = Counter[int]()
         self._keys = Keys.given()
         self._guard: ThreadAuthenticator | None = None
         self._router = self._listen(places.addresses[number]) if number in places.addresses else None
@@ -129,6 +132,7 @@ class ZmqMailbox:
             self._guard.start()
             self._guard.configure_curve_callback("*", self._keys)
         socket = self._socket(zmq.ROUTER, None, _REFUSED)
+        socket.router_handover = True  # of a process that was lost to the next one of its number
         if address.startswith("ipc:"):
             socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         else:
@@ -140,21 +144,22 @@ class ZmqMailbox:
         return socket
 
     def _connect(self, peer: int, address: str) -> Any:
-        socket = self._socket(zmq.DEALER, peer, _GONE | _REFUSED)
+        socket = self._socket(zmq.DEALER, peer, _GONE | _THERE | _REFUSED)
         socket.routing_id = _name(self.number)
         socket.connect(address)
         return socket
 
-    def send(self, vector: Vector, to: int, tag: int) -> None:
+    def send(self, vector: Vector, to: int, tag: int, number: int = 0) -> None:
         """Send a vector without a copy."""
-        self._send(to, tag, vector.data.cast("B"))
+        self._send(Arrived(to, tag, number), vector.data.cast("B"))
 
-    def send_text(self, text: bytes, to: int, tag: int) -> None:
+    def send_text(self, text: bytes, to: int, tag: int, number: int = 0) -> None:
         """Send bytes."""
-        self._send(to, tag, text)
+        self._send(Arrived(to, tag, number), text)
 
-    def _send(self, to: int, tag: int, data: memoryview | bytes) -> None:
-        words = [bytes([tag]), *(data[at : at + PART_BYTES] for at in range(0, len(data) or 1, PART_BYTES))]
+    def _send(self, message: Arrived, data: memoryview | bytes) -> None:
+        to, head = message.source, bytes([message.tag]) + message.number.to_bytes(_NUMBER_BYTES, "little")
+        words = [head, *(data[at : at + PART_BYTES] for at in range(0, len(data) or 1, PART_BYTES))]
         if to in self._dealers:
             self._dealers[to].send_multipart(words, copy=False)
         else:
@@ -164,16 +169,23 @@ class ZmqMailbox:
     def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
         """Give the next message, if one has arrived."""
         self._fetch(0)
-        for found, kind, _ in self._arrived:
-            if source in (None, found) and tag in (None, kind):
-                return Arrived(found, kind)
+        for found, _ in self._arrived:
+            if source in (None, found.source) and tag in (None, found.tag):
+                return found
         return None
 
     def wait(self, source: int | None = None) -> None:
         """Wait a while for any message. Raises TrialFailedError ("rank_lost")."""
         if source is not None and source in self._gone:
-            raise TrialFailedError("rank_lost", f"{self._places.name_of(source)} is gone")
+            grace_s = self._places.grace_s(source)
+            if self.clock.monotonic_s() - self._gone[source] >= grace_s:
+                since = f", for {grace_s:g} s" if grace_s else ""
+                raise TrialFailedError("rank_lost", f"{self._places.name_of(source)} is gone{since}")
         self._fetch(WAIT_MS)
+
+    def losses(self, source: int) -> int:
+        """How often a process was lost."""
+        return self._losses[source]
 
     def _fetch(self, limit_ms: int) -> None:
         """Take from the sockets what has arrived, after waiting for the first of it."""
@@ -184,17 +196,21 @@ class ZmqMailbox:
             while socket.get(zmq.EVENTS) & zmq.POLLIN:
                 words = [each.buffer for each in socket.recv_multipart(copy=False)]
                 source = self._peers[socket] if socket in self._peers else int(bytes(words.pop(0)))
-                self._arrived.append((source, words[0][0], words[1:]))
+                tag, number = words[0][0], int.from_bytes(words[0][1:], "little")
+                self._arrived.append((Arrived(source, tag, number), words[1:]))
 
     def _note(self, peer: int | None, event: int) -> None:
         if event & _REFUSED:
             logging.warning("a connection was refused: another user, or other keys (%s)", zmq.Event(event).name)
         if event & _GONE and peer is not None:
-            self._gone.add(peer)
+            self._losses[peer] += 1
+            self._gone.setdefault(peer, self.clock.monotonic_s())
+        if event & _THERE and peer is not None:
+            self._gone.pop(peer, None)
 
     def _take(self, message: Arrived) -> list[memoryview]:
-        for place, (source, tag, data) in enumerate(self._arrived):
-            if (source, tag) == (message.source, message.tag):
+        for place, (found, data) in enumerate(self._arrived):
+            if found == message:
                 del self._arrived[place]
                 return data
         raise LookupError(f"no such message: {message}")
@@ -210,10 +226,6 @@ class ZmqMailbox:
             values = np.frombuffer(part, np.float32)
             into[start : start + len(values)] = values
             start += len(values)
-
-    def take_vector(self, message: Arrived) -> Vector:
-        """Take a vector of any length."""
-        return np.concatenate([np.frombuffer(part, np.float32) for part in self._take(message)])
 
     def take_text(self, message: Arrived) -> bytes:
         """Take bytes."""

@@ -1,7 +1,7 @@
 """The process that starts the groups and servers of a hybrid training, and watches them.
 
-The end of a group other than 0 is told to the root of group 0; that of group 0, or of a server,
-ends all.
+The end of a group other than 0 is told to the root of group 0. A server that is killed is started
+again with the memory that it leaves. The end of group 0, or of a server by itself, ends all.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import sys
 from aiperf.clock import SystemClock
 from aiperf.processes import describe_exit, end_sessions
 from aiperf.signals import die_with_parent
+from replica.trainer.servers.memory import MEMORY, new_memory
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
-from replica.trainer.starters.groups import END, Groups, Program
+from replica.trainer.starters.groups import END, Groups
 
 
 def main(groups: Groups) -> int:
@@ -36,39 +37,47 @@ class Watch:
     """The processes of one training."""
 
     def __init__(self, groups: Groups) -> None:
-        self._groups = groups
-        self._running: dict[int, tuple[str, int | None]] = {}
-        """Names by process, and the numbers of groups; None for a server."""
-        self._post = ZmqMailbox(groups.places.starter, groups.places, [0], SystemClock())
+        self._places = groups.places
+        self._programs = (*groups.groups, *groups.servers)
+        """By their numbers."""
+        self._memories = {number: new_memory() for number in self._places.server_numbers}
+        """Open files of the servers."""
+        self._running: dict[int, int] = {}
+        """Numbers by process."""
+        self._post = ZmqMailbox(self._places.starter, self._places, [0], SystemClock())
 
     def start(self) -> None:
         """Start servers and groups, each in a session of its own."""
-        for number, program in enumerate(self._groups.servers):
-            self._start(program, f"server {number}", None)
-        for number, program in enumerate(self._groups.groups):
-            self._start(program, f"group {number}", number)
+        for number in (*self._memories, *range(self._places.groups)):
+            self._start(number)
 
-    def _start(self, program: Program, name: str, group: int | None) -> None:
-        process = subprocess.Popen(program.command, env={**os.environ, **program.environment}, start_new_session=True)
-        self._running[process.pid] = name, group
+    def _start(self, number: int) -> None:
+        program, memory = self._programs[number], self._memories.get(number)
+        environment = {**os.environ, **program.environment, **({} if memory is None else {MEMORY: str(memory)})}
+        files = () if memory is None else (memory,)
+        process = subprocess.Popen(program.command, env=environment, pass_fds=files, start_new_session=True)
+        self._running[process.pid] = number
 
     def wait(self) -> int:
         """Wait until group 0 has ended, or a server has failed."""
         while True:
             pid, status = os.wait()
-            name, group = self._running.pop(pid, ("", None))
-            code = os.waitstatus_to_exitcode(status)
-            if code == 0 and group == 0:
+            number, code = self._running.pop(pid, None), os.waitstatus_to_exitcode(status)
+            if code == 0 and number == 0:
                 return 0
-            if code == 0 or not name:
+            if code == 0 or number is None:
                 continue
             end_sessions([pid])  # the other ranks of the group, if its starter was killed
+            name = self._places.name_of(number)
             reason = f"{name} {'was' if code < 0 else 'ended with'} {describe_exit(code)}"
-            if not group:
-                sys.stderr.write(f"{END}{reason}\n")
-                sys.stderr.flush()
+            if number in self._memories and code < 0:
+                _say(f"{reason}: it goes on from its memory")
+                self._start(number)
+            elif number in self._memories or number == 0:
+                _say(END + reason)
                 return code if code > 0 else 128 - code
-            self._post.send_text(Lost(group=group, reason=reason).model_dump_json().encode(), 0, Tag.LOST)
+            else:
+                self._post.send_text(Lost(group=number, reason=reason).model_dump_json().encode(), 0, Tag.LOST)
 
     def end(self) -> None:
         """End what still runs."""
@@ -78,6 +87,12 @@ class Watch:
         with contextlib.suppress(ChildProcessError):
             while self._running:
                 self._running.pop(os.wait()[0], None)
+
+
+def _say(words: str) -> None:
+    """Write a line into the log of the training."""
+    sys.stderr.write(f"{words}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
+import numpy as np
+
 from aiperf.clock import SystemClock
 from replica.trainer.servers.client import Servers, end_processes
 from replica.trainer.servers.server import serve
+from replica.trainer.servers.shard import Recipe, Shard
 from replica.trainer.servers.zeromq import ZmqMailbox
 from replica.trainer.settings import GroupPlaces
 
@@ -28,6 +31,12 @@ def places_for(groups: int, servers: int) -> GroupPlaces:
 def root_of(group: int, places: GroupPlaces) -> ZmqMailbox:
     """The messages of a group's root to the servers."""
     return ZmqMailbox(group, places, places.server_numbers, SystemClock())
+
+
+def shard_of(recipe: Recipe, values: np.ndarray) -> Shard:
+    """A shard of a new training, whose two states share no memory."""
+    one, other = ({name: vec.copy() for name, vec in recipe.begun_with(values).items()} for _ in range(2))
+    return Shard(recipe, (one, other), 0)
 
 
 @contextmanager

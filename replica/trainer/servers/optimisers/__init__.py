@@ -12,6 +12,6 @@ SERVER_OPTIMISERS: Registry[MakeOptimiser] = Registry(
         "adam": "replica.trainer.servers.optimisers.adam:Adam",
     },
 )
-"""Makers of optimisers, from the number of values and the momentum (for Adam: beta 1)."""
+"""Makers of optimisers."""
 
 __all__ = ["SERVER_OPTIMISERS", "ServerOptimiser"]

@@ -85,9 +85,10 @@ def test_the_load_of_a_server_is_weighted_by_the_time_of_its_epochs(tmp_path: Pa
     exchanged(run, 1, 0)
     served(run, 1, busy_share=0.125)
     exchanged(run, 2, 0, computing_s=28.0, group_s=1.0, waiting_s=0.25)
-    served(run, 2, busy_share=0.8)
+    served(run, 2, busy_share=0.8, restarts=2)
     (server,) = hybrid_of(trained(run, 1, 0.7).stop(1).complete(61)).server_details
     assert server.busy_share == pytest.approx((4.75 * 0.125 + 29.25 * 0.8) / 34, rel=1e-12)
+    assert server.restarts == 2
 
 
 def test_a_hybrid_run_without_any_epoch_has_an_empty_part(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""The memory of a parameter server, which outlives its process.
+
+It is a file without a name in the kernel's memory, held open by the starter of the servers, so that
+nothing is left when that ends. It has two states of all vectors and a log of events. An update
+reads one state and writes the other, and counts with its row in the log: a server that is killed in
+between has changed nothing, and one that is killed after it has lost nothing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from enum import IntEnum
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.protocol import Applied, Setting
+
+MEMORY = "AIPERF_SERVER_MEMORY"
+"""Variable with the number of the open file that a server's starter keeps for it."""
+
+_HEAD = 4096
+"""Bytes at the beginning, for the setting."""
+
+_ROW = np.dtype(
+    [("event", "<i4"), ("group", "<i4"), ("number", "<i8"), ("epoch", "<i8"), ("images", "<i8"), ("staleness", "<i8")]
+)
+
+
+class Event(IntEnum):
+    """Kinds of events."""
+
+    START = 1
+    """A process has taken the memory over: the first row of a new training is one."""
+    UPDATE = 2
+    LEAVE = 3
+    """A group is lost: what has a smaller number is not applied any more."""
+    STOP = 4
+
+
+class Row(BaseModel):
+    """One event; `number` is that of the question that brought it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    event: Event
+    group: int = 0
+    number: int = 0
+    epoch: int = 0
+    images: int = 0
+    staleness: int = 0
+
+
+class Memory:
+    """Setting, states and log of one server."""
+
+    def __init__(self, file: int) -> None:
+        """`file`: the number of an open file, empty or left by a server."""
+        self._file = file
+        self.setting: Setting | None = None
+        """The setting of the training; None before the first."""
+        self.states: tuple[dict[str, Vector], dict[str, Vector]] = ({}, {})
+        """The vectors by name, after an even and after an odd number of updates."""
+        self._log = self._end = 0
+        """Where the log begins, and where its next row belongs."""
+        self._attach()
+
+    @classmethod
+    def given(cls, environment: Mapping[str, str] = os.environ) -> Memory:
+        """The memory that the starter keeps; a new one if there is no starter."""
+        kept = environment.get(MEMORY)
+        return cls(new_memory() if kept is None else int(kept))
+
+    def _attach(self) -> None:
+        """Take over what a server has left, if it was set up."""
+        text = os.pread(self._file, _HEAD, 0)
+        if len(text) < _HEAD:
+            return
+        setting = Setting.model_validate_json(text.rstrip())
+        log = _HEAD + 2 * 4 * len(setting.recipe.names) * setting.size
+        rows = (os.fstat(self._file).st_size - log) // _ROW.itemsize
+        if rows > 0:
+            self._map(setting, log)
+            self._end = log + rows * _ROW.itemsize
+
+    def _map(self, setting: Setting, log: int) -> None:
+        mapped = mmap.mmap(self._file, log)
+        shape = (2, len(setting.recipe.names), setting.size)
+        vectors = np.ndarray(shape, np.float32, mapped, offset=_HEAD)
+        one, other = (dict(zip(setting.recipe.names, state, strict=True)) for state in vectors)
+        self.setting, self.states, self._log, self._end = setting, (one, other), log, log
+
+    def set_up(self, setting: Setting, vectors: Mapping[str, Vector]) -> None:
+        """Begin a training with these vectors, by the names of the setting."""
+        log = _HEAD + 2 * 4 * len(setting.recipe.names) * setting.size
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, setting.model_dump_json().encode().ljust(_HEAD), 0)
+        os.ftruncate(self._file, log)
+        self._map(setting, log)
+        for name, vector in self.states[0].items():
+            vector[:] = vectors[name]
+
+    def append(self, row: Row) -> None:
+        """Add an event to the log: from now on it has happened."""
+        values = np.array([tuple(getattr(row, name) for name in _ROW.names or ())], _ROW)
+        self._end += os.pwrite(self._file, values.tobytes(), self._end)
+
+    def rows(self) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """All events, in their order."""
+        return np.frombuffer(os.pread(self._file, self._end - self._log, self._log), _ROW)
+
+    def applied(self, group: int, after: int) -> list[Applied]:
+        """The updates of a group in each of its epochs after this one."""
+        rows = self.rows()
+        own = rows[(rows["event"] == Event.UPDATE) & (rows["group"] == group) & (rows["epoch"] > after)]
+        found = []
+        for epoch in np.unique(own["epoch"]).tolist():
+            part = own[own["epoch"] == epoch]
+            staleness = tuple(np.bincount(part["staleness"]).tolist())
+            found.append(Applied(epoch=epoch, updates=len(part), images=int(part["images"].sum()), staleness=staleness))
+        return found
+
+    def close(self) -> None:
+        """Give up the file; what maps it goes with the process."""
+        os.close(self._file)
+
+
+def new_memory() -> int:
+    """Make an empty file in the kernel's memory; give its number."""
+    return os.memfd_create("aiperf-server")
