@@ -191,6 +191,8 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
     The epoch is then its last, which it has not finished: updates, images and staleness are those
     that the first server has applied, and nothing else was recorded.
     """
+    returned: bool | None = None
+    """True in the first epoch of a group that was lost before and has come back."""
 
     @property
     def mean_staleness(self) -> float:

@@ -112,7 +112,7 @@ _LATER = frozenset(
         "correct", "measured_quality", "evidence", "weights", "trainer", "input", "dataset", "fingerprint",
         "memory_bytes", "cursor", "cursor_hash", "claim", "until", "measures",
         "training_measures", "state", "resumed", "workload", "instance", "input_s", "compiled",
-        "lost", "restarts", "test_images", "test_measures", "exchange_s",
+        "lost", "restarts", "returned", "test_images", "test_measures", "exchange_s",
     }
 )  # fmt: skip
 """Left out if None: they say nothing then, and the first version does not know them."""

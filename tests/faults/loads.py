@@ -79,6 +79,8 @@ class Science:
 class Hybrid(Science):
     """Models that two groups of ranks train for real, with a parameter server between them.
 
+    A training goes on without a group other than 0, and without a server until that is back.
+
     One replica: its three processes fill a small machine. Its models are given up after a third
     kill, so that most faults meet one that starts.
     """
@@ -92,6 +94,20 @@ class Hybrid(Science):
         return [*super().words(folder, faults), "--instances", str(max(2, faults // 2)),
                 "--set", "training.groups=2", "--set", "replica.ranks=2",
                 "--set", "science.max_epochs=20", "--set", "science.stop=deadline"]  # fmt: skip
+
+    def flaws(self, bodies: Sequence[Body], config: Mapping[str, Any]) -> list[str]:
+        begun = {body["trial"] for body in bodies if body["type"] == "phase" and body["phase"] == "train"}
+        return super().flaws(bodies, config) + [
+            f"trial {body['trial']} has not gone on: {body['reason']}"
+            for body in bodies
+            if body["type"] == "trial_failed"
+            and (body["reason"].startswith("server ") or (body["trial"] in begun and _of_a_group(body["reason"])))
+        ]
+
+
+def _of_a_group(reason: str) -> bool:
+    """True if a group other than 0 is the reason of an end."""
+    return reason.startswith("group ") and not reason.startswith("group 0 ")
 
 
 def _model_flaws(model: tuple[str, int], trials: Sequence[int], bodies: Sequence[Body], whole: bool) -> list[str]:

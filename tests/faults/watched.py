@@ -8,10 +8,14 @@ from pathlib import Path
 
 import psutil
 
+from replica.trainer.settings import RankSettings
 from tests.faults.loads import LOADS, Load
 from tests.support.processes import ask, family, lives, processes_with, words_of
 
 KINDS = ("command", "primary", "manager", "agent", "rank", "other")
+
+OF_GROUPS = ("group", "server")
+"""Kinds of ranks of a hybrid training: those of a group other than 0, and parameter servers."""
 
 
 class Watched:
@@ -61,6 +65,18 @@ class Watched:
         found: dict[str, list[psutil.Process]] = {kind: [] for kind in KINDS}
         for process in self.processes():
             found[self._kind(words_of(process))].append(process)
+        return found
+
+    def of_groups(self) -> dict[str, list[psutil.Process]]:
+        """The ranks of hybrid trainings by what they do: one of OF_GROUPS."""
+        found: dict[str, list[psutil.Process]] = {kind: [] for kind in OF_GROUPS}
+        for process in self.kinds()["rank"]:
+            words = words_of(process)
+            if not words or words[-2:-1] != ["replica.trainer"]:
+                continue
+            settings = RankSettings.model_validate_json(words[-1])
+            if settings.number:
+                found["server" if settings.is_server else "group"].append(process)
         return found
 
     def _kind(self, words: list[str]) -> str:

@@ -16,11 +16,15 @@ def group_rows(part: HybridPart) -> list[Shown]:
 
 
 def lost_groups(part: HybridPart) -> list[Shown]:
-    """A sentence for each group that ended before its training."""
+    """A sentence for each end of a group before its training."""
     return [
         {
             "sentence": f"Group {group.group} was lost in epoch {lost.epoch} of trial {lost.trial} ({lost.reason}); "
-            "the others trained on, and its share of later epochs was not trained."
+            + (
+                "the others trained on, and its share of later epochs was not trained."
+                if lost.returned is None
+                else f"the others trained on, and it came back in epoch {lost.returned}."
+            )
         }
         for group in part.group_details
         for lost in group.lost

@@ -74,7 +74,8 @@ def _in_order(name: str, own: Sequence[Exchange | Served], trace: TrialTrace[Any
     expected = epochs[0].body.epoch if epochs else own[0].body.epoch
     for place in own:
         epoch = place.body.epoch
-        if epoch != expected:
+        is_back = isinstance(place.body, GroupExchanged) and place.body.returned
+        if epoch != expected and not (is_back and epoch > expected):
             yield place.damage("bounds", f"epoch {epoch} of {name}", f"epoch {expected}")
         elif epoch > planned:
             yield place.damage("bounds", f"epoch {epoch} of {name}", f"at most {planned}, as planned")
@@ -82,12 +83,16 @@ def _in_order(name: str, own: Sequence[Exchange | Served], trace: TrialTrace[Any
 
 
 def _lost(groups: dict[int, list[Exchange]]) -> Iterator[Damage]:
-    """Groups that ended before their training and trained on; group 0 ends with its trial."""
+    """Groups that were lost and trained on, or came back unlost; group 0 ends with its trial."""
     for number, own in sorted(groups.items()):
-        for place in own:
-            if place.body.lost is not None and (number == 0 or place is not own[-1]):
+        for place, after in zip(own, [*own[1:], None], strict=True):
+            if place.body.lost is not None and (number == 0 or (after is not None and not after.body.returned)):
                 expected = "a trial that fails" if number == 0 else "no epoch of it afterwards"
                 yield place.damage("facts", f"group {number} was lost in epoch {place.body.epoch}", expected)
+        for before, place in zip([None, *own], own, strict=False):
+            if place.body.returned and (before is None or before.body.lost is None):
+                found = f"group {number} has come back in epoch {place.body.epoch}"
+                yield place.damage("facts", found, "an epoch before in which it was lost")
 
 
 def _staleness(place: Exchange) -> Iterator[Damage]:
@@ -159,13 +164,13 @@ def _shares(groups: dict[int, list[Exchange]]) -> Iterator[Damage]:
     """Images of a group's epoch that are not its share of the data set.
 
     Group g trains the images g, g + G, ... of an epoch, so that shares differ by one image at most.
-    The last epoch of a group may be cut short by the end of the training.
+    The last epoch of a group may be cut short by the end of the training, or of the group.
     """
     whole = (place.body.images for own in groups.values() for place in own if place.body.lost is None)
     largest = max(whole, default=0)
     for number, own in sorted(groups.items()):
         for place in own:
-            images, is_last = place.body.images, place is own[-1]
-            if images < largest - 1 and not is_last:
+            images, is_cut = place.body.images, place is own[-1] or place.body.lost is not None
+            if images < largest - 1 and not is_cut:
                 found = f"{images} images of group {number} in epoch {place.body.epoch}"
                 yield place.damage("bounds", found, f"{largest} or one fewer, as in others")

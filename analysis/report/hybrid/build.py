@@ -74,9 +74,16 @@ def _all(own: Sequence[GroupExchanged], served: Sequence[ServerServed]) -> dict[
 
 def _group(number: int, own: Sequence[GroupExchanged]) -> GroupPart:
     lost = tuple(
-        LostGroupPart(trial=body.trial, epoch=body.epoch, reason=body.lost) for body in own if body.lost is not None
+        LostGroupPart(trial=body.trial, epoch=body.epoch, reason=body.lost, returned=_return(after))
+        for body, after in zip(own, [*own[1:], None], strict=True)
+        if body.lost is not None
     )
     return GroupPart(group=number, epochs=len(own), lost=lost, **_exchange(own))
+
+
+def _return(after: GroupExchanged | None) -> int | None:
+    """The epoch of a group after one in which it was lost, if it has come back with it."""
+    return after.epoch if after is not None and after.returned else None
 
 
 def _server(number: int, own: Sequence[ServerServed], weights: Mapping[tuple[int, int], float]) -> ServerPart:

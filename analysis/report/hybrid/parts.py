@@ -53,10 +53,12 @@ class LostGroupPart(Part):
     epoch: int
     """Epoch of the group in which it ended.
 
-    Images of applied updates count; the group's share of later epochs was not trained.
+    Images of applied updates count; the group's share of epochs until its return was not trained.
     """
     reason: str
     """How it ended."""
+    returned: int | None
+    """Epoch with which it came back; null if it did not."""
 
 
 class GroupPart(ExchangePart):
@@ -67,7 +69,7 @@ class GroupPart(ExchangePart):
     epochs: int
     """Epochs that it has reported; the last one may be cut short by the end of the training."""
     lost: tuple[LostGroupPart, ...]
-    """Trainings that it left before their end."""
+    """Its ends before those of its trainings."""
 
 
 class ServerPart(Part):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec import Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from aiperf.facts import ExchangeFacts
 from replica.trainer.servers.client import Servers
@@ -19,7 +22,21 @@ class Exchanged(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     last: bool
 
 
+class Beginning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The message of rank 0 to every root, with which a group begins to train."""
+
+    resumed: int
+    """Number of epochs of the earlier training that this one resumes."""
+    done: int
+    """Number of epochs that the group does not train."""
+    asked: int = 0
+    """Number below which the servers take questions of the group for those of lost ranks."""
+
+
 _EXCHANGED = Decoder(Exchanged)
+
+QUESTIONS = 1 << 32
+"""More questions than a group asks between two losses."""
 
 LONGEST = 200
 """Largest number of characters of a reason in a record."""
@@ -34,7 +51,14 @@ class Board:
         self._post = post
         self._servers = servers
         self._others = groups - 1
+        self.said: tuple[bytes, ...] = ()
+        """The agent's messages before the training, which a group that comes back needs as well."""
         self._ended: set[int] = set()
+        self._losses = Counter[int]()
+        self._back: dict[int, bool] = {}
+        """Lost groups whose ranks were started again; True if they are ready to train."""
+        self._returned: set[int] = set()
+        """Groups that have come back, and reported nothing since."""
         self._reported: dict[int, int] = {}
         """Last epoch that each group has reported."""
         self._new: list[ExchangeFacts] = []
@@ -48,8 +72,15 @@ class Board:
             self._ended.add(group)
         # That of a group that was lost meanwhile may come late: its epoch is recorded already.
         if message.facts is not None and message.facts.epoch > self._reported.get(group, 0):
-            self._reported[group] = message.facts.epoch
-            self._new.append(message.facts)
+            self._record(message.facts)
+
+    def _record(self, facts: ExchangeFacts) -> None:
+        """Add the epoch of a group other than 0."""
+        if facts.group in self._returned:
+            self._returned.discard(facts.group)
+            facts = replace(facts, returned=True)
+        self._reported[facts.group] = facts.epoch
+        self._new.append(facts)
 
     def collect(self) -> None:
         """Take the reports that have arrived."""
@@ -58,10 +89,44 @@ class Board:
             self._take(message.source, _EXCHANGED.decode(self._post.take_text(message)))
         while (message := self._post.look(None, Tag.LOST)) is not None:
             lost = Lost.model_validate_json(self._post.take_text(message))
+            self._back.pop(lost.group, None)
             if lost.group not in self._ended:
                 self._ended.add(lost.group)
-                self._servers.leave(lost.group, 1 << 62)
+                self._losses[lost.group] += 1
+                self._servers.leave(lost.group, self._losses[lost.group] * QUESTIONS)
                 self._close(lost)
+        for group in self._senders(Tag.HERE):
+            self._back[group] = False
+            for text in self.said:
+                self._post.send_text(text, group, Tag.BEGIN)
+        # Ranks gather their devices when they are built; what they gather later says nothing new.
+        self._back.update(dict.fromkeys(self._senders(Tag.GATHERED) & self._back.keys(), True))
+
+    def _senders(self, tag: Tag) -> set[int]:
+        """Take the messages with a tag; give those that they come from."""
+        found = set()
+        while (message := self._post.look(None, tag)) is not None:
+            self._post.take_text(message)
+            found.add(message.source)
+        return found
+
+    def admit(self, done: int, epochs: int) -> list[tuple[int, Beginning]]:
+        """Take back the groups that are ready, from the epoch after `done` on: those to begin.
+
+        A group that had been ahead begins after its last epoch. One that would have no epoch left
+        of all `epochs` stays lost.
+        """
+        admitted = []
+        for group in [group for group, ready in self._back.items() if ready and group in self._ended]:
+            first = max(done, self._reported[group])
+            if first < epochs:
+                del self._back[group]
+                self._ended.discard(group)
+                self._returned.add(group)
+                self._reported[group] = first
+                asked = self._losses[group] * QUESTIONS
+                admitted.append((group, Beginning(resumed=self.first_epoch - 1, done=first, asked=asked)))
+        return admitted
 
     @property
     def all_ended(self) -> bool:
@@ -73,7 +138,7 @@ class Board:
         done = self._reported.get(lost.group, self.first_epoch - 1)
         found = self._servers.applied(lost.group, done) or [Applied(epoch=done + 1)]
         for each in found:
-            self._new.append(
+            self._record(
                 ExchangeFacts(
                     epoch=each.epoch,
                     group=lost.group,
@@ -87,7 +152,6 @@ class Board:
                     lost=lost.reason[:LONGEST] if each is found[-1] else None,
                 )
             )
-        self._reported[lost.group] = found[-1].epoch
 
     def take(self) -> list[ExchangeFacts]:
         """Take the reports that have come since the last call."""

@@ -42,6 +42,8 @@ class GroupCollective(Collective):
         self.local_rank = local_rank_of()
         self.exchange: Exchange | None = None
         """The exchange with the servers; None until the training begins."""
+        self.said: list[bytes] = []
+        """What the leader has broadcast, on the leader."""
         self._post = post
 
     @property
@@ -69,6 +71,7 @@ class GroupCollective(Collective):
     def broadcast(self, data: bytes) -> bytes:
         """Give every rank of every group the bytes that the leader passed."""
         if self.is_leader:
+            self.said.append(data)
             for root in range(1, self.groups):
                 self.post.send_text(data, root, Tag.BEGIN)
         elif self.rank == 0:

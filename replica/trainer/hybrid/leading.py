@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from aiperf.clock import Clock
@@ -17,7 +18,7 @@ from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.hybrid.state import HybridState
 from replica.trainer.hybrid.training import GroupTraining, Trained
 from replica.trainer.model.best_weights import BestWeights
-from replica.trainer.servers.protocol import Sharding
+from replica.trainer.servers.protocol import Sharding, Tag
 from replica.trainer.training import TrainingInputs, seconds_of
 
 
@@ -51,7 +52,7 @@ class LeadingTraining(GroupTraining):
         try:
             qualities = checkpoints.resume(kept)
             if self._board is not None:
-                self._board.first_epoch = len(qualities) + 1
+                self._board.first_epoch, self._board.said = len(qualities) + 1, tuple(self._group.said)
             self._start(state.restored if state is not None else (), len(qualities))
             return self._train_epochs(qualities, checkpoints, report, kept)
         finally:
@@ -69,6 +70,7 @@ class LeadingTraining(GroupTraining):
 
         After the last epoch they are those of all groups' updates: the other groups end first.
         """
+        self._admit(epoch)
         # Before the epoch trains: the record has the rate that it began with.
         rate = self._exchange.rate()
         trained = self._train(epoch, report)
@@ -86,6 +88,15 @@ class LeadingTraining(GroupTraining):
         facts = self._workload.facts(epoch, rate, trained, evaluated)
         facts = replace(facts, **seconds_of(self._epochs.waited_s, self._exchanged_s))
         return self._judge_finally(facts, so_far, report), weights
+
+    def _admit(self, epoch: int) -> None:
+        """Let the groups that have come back begin to train, not before this epoch."""
+        if self._board is None:
+            return
+        self._board.collect()
+        for group, beginning in self._board.admit(epoch - 1, self._request.epochs):
+            self._group.post.send_text(msgspec.json.encode(beginning), group, Tag.BEGIN)
+            self._group.post.send_text(self._statistics(), group, Tag.BEGIN)
 
     def _settle(self, epoch: int, early: bool, report: Reporter) -> None:
         """Take the servers' values in place of the average; at an early end, the final ones."""

@@ -16,7 +16,7 @@ from aiperf.wire.messages import Begin
 from replica.trainer.channel import Reporter
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.hybrid.exchange import Exchange, Terms
-from replica.trainer.hybrid.exchange_log import Exchanged
+from replica.trainer.hybrid.exchange_log import Beginning, Exchanged
 from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.model.best_weights import BestWeights
 from replica.trainer.model.state import assign, copied
@@ -70,22 +70,23 @@ class GroupTraining(Training):
         """Images of all groups that facts of epochs have reported."""
 
     def _start(self, restored: Sequence[ServerState] = (), epochs: int = 0) -> int:
-        """Begin on every rank with rank 0's weights; give the number of epochs that are done.
+        """Begin on every rank with rank 0's weights; give the number of epochs that are not its.
 
         Every group has its first values before group 0 begins: staleness counts all that follows.
         """
-        # Moving statistics are not parameters: no server has them, so rank 0 broadcasts its own.
-        statistics = self._trained.network.non_trainable_weights
         if self._group.is_leader:
             assert self._servers is not None
             values = [copied(variable) for variable in self._trained.variables]
             self._servers.set_up(self._recipe, values, restored)
         if self._group.group == 0:
             self._pull()  # before another group can update
-        done = self._exchange.epochs = int.from_bytes(self._group.broadcast(epochs.to_bytes(8, "little")), "little")
-        sent = b"".join(copied(weight).tobytes() for weight in statistics) if self._group.is_leader else b""
-        received, start = self._group.broadcast(sent), 0
-        for weight in statistics:
+        begin = msgspec.json.encode(Beginning(resumed=epochs, done=epochs))
+        begun = msgspec.json.decode(self._group.broadcast(begin), type=Beginning)
+        self._exchange.epochs = begun.resumed
+        if self._servers is not None:
+            self._servers.asked = max(self._servers.asked, begun.asked)
+        received, start = self._group.broadcast(self._statistics() if self._group.is_leader else b""), 0
+        for weight in self._trained.network.non_trainable_weights:
             own = copied(weight)
             weight.assign(np.frombuffer(received, own.dtype, own.size, start).reshape(own.shape))
             start += own.nbytes
@@ -95,7 +96,11 @@ class GroupTraining(Training):
         if self._group.group > 0:
             self._pull()
         self._group.gather("")
-        return done
+        return begun.done
+
+    def _statistics(self) -> bytes:
+        """The moving statistics of rank 0: they are no parameters, and no server has them."""
+        return b"".join(copied(weight).tobytes() for weight in self._trained.network.non_trainable_weights)
 
     def _pull(self, averaged: bool = False) -> None:
         """Take the servers' values, or their moving average, on every rank of the group."""

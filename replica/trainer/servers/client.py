@@ -79,8 +79,8 @@ class Servers:
         self._received = [np.zeros(size, np.float32) for size in sizes]
         self._worked = [Work(updates=0, busy_s=0.0, starts=1) for _ in self._numbers]
         self._since_s = post.clock.monotonic_s()
-        self._asked = 0
-        """Number of the last question."""
+        self.asked = 0
+        """Number of the last question; larger for a group that has come back."""
         self.bytes = 0
         """Bytes exchanged so far, in both directions."""
 
@@ -145,13 +145,13 @@ class Servers:
         """
         numbers = self._numbers[:servers]
         sent = list(messages) if len(messages) > 1 else [*messages, b""][:1] * len(numbers)
-        self._asked += 1
+        self.asked += 1
         losses = [self._post.losses(number) for number in numbers]
         for number, message in zip(numbers, sent, strict=True):
             self._send(message, number, tag)
         found = []
         for server, (number, message) in enumerate(zip(numbers, sent, strict=True)):
-            while (answer := self._post.look(number, tag)) is None or answer.number != self._asked:
+            while (answer := self._post.look(number, tag)) is None or answer.number != self.asked:
                 if answer is not None:
                     self._post.take_text(answer)  # the second one to a question that was asked twice
                 elif self._post.losses(number) != losses[server]:
@@ -165,9 +165,9 @@ class Servers:
 
     def _send(self, message: bytes | NDArray[np.float32], number: int, tag: Tag) -> None:
         if isinstance(message, bytes):
-            self._post.send_text(message, number, tag, self._asked)
+            self._post.send_text(message, number, tag, self.asked)
         else:
-            self._post.send(message, number, tag, self._asked)
+            self._post.send(message, number, tag, self.asked)
 
     def states(self) -> list[ServerState]:
         """Fetch the state of every server, for a checkpoint; on root 0."""

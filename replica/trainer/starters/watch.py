@@ -1,6 +1,7 @@
 """The process that starts the groups and servers of a hybrid training, and watches them.
 
-The end of a group other than 0 is told to the root of group 0. A server that is killed is started
+The end of a group other than 0 is told to the root of group 0, and its ranks are started again, to
+come back with the servers' values. A server that is killed is started
 again with the memory that it leaves. The end of group 0, or of a server by itself, ends all.
 """
 
@@ -11,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 
 from aiperf.clock import SystemClock
 from aiperf.processes import describe_exit, end_sessions
@@ -19,6 +21,9 @@ from replica.trainer.servers.memory import MEMORY, new_memory
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
 from replica.trainer.starters.groups import END, Groups
+
+RETURNS = 3
+"""How often the ranks of a lost group are started again in a training."""
 
 
 def main(groups: Groups) -> int:
@@ -42,6 +47,7 @@ class Watch:
         """By their numbers."""
         self._memories = {number: new_memory() for number in self._places.server_numbers}
         """Open files of the servers."""
+        self._losses = Counter[int]()
         self._running: dict[int, int] = {}
         """Numbers by process."""
         self._post = ZmqMailbox(self._places.starter, self._places, [0], SystemClock())
@@ -78,6 +84,9 @@ class Watch:
                 return code if code > 0 else 128 - code
             else:
                 self._post.send_text(Lost(group=number, reason=reason).model_dump_json().encode(), 0, Tag.LOST)
+                self._losses[number] += 1
+                if self._losses[number] <= RETURNS:
+                    self._start(number)
 
     def end(self) -> None:
         """End what still runs."""

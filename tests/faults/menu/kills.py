@@ -1,4 +1,4 @@
-"""SIGKILL of a rank, an agent, the primary, NNI's manager, or all at once."""
+"""SIGKILL of a rank, a group or a server, an agent, the primary, NNI's manager, or all at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FATAL = ("primary", "manager", "all")
 class Kill:
     """No process is told before."""
 
-    variants: ClassVar[tuple[str, ...]] = ("rank", "agent", "primary", "manager", "all")
+    variants: ClassVar[tuple[str, ...]] = ("rank", "group", "server", "agent", "primary", "manager", "all")
 
     def missing(self) -> str:
         return ""
@@ -24,9 +24,9 @@ class Kill:
         pass
 
     def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
-        kinds = run.kinds()
+        kinds = {**run.kinds(), **run.of_groups()}
         if variant == "all":
-            victims = [process for kind in kinds.values() for process in kind]
+            victims = list({process.pid: process for kind in kinds.values() for process in kind}.values())
         else:
             victims = [draw.choice(kinds[variant])] if kinds[variant] else []
         if variant in FATAL and victims:

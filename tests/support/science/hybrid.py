@@ -75,6 +75,21 @@ def lost(run: ScienceRun, epoch: int, group: int = 1, **facts: Any) -> None:
               bytes_exchanged=0, lost="group 1 was killed by SIGKILL", **facts)  # fmt: skip
 
 
+def with_a_group_that_comes_back(root: Path) -> ScienceRun:
+    """Group 1 was lost in its second epoch, and trains the fourth again."""
+    run = _after_an_epoch(root)
+    lost(run, 2)
+    served(run, 2, updates=UPDATES)
+    trained(run, 2, 0.8, images=SHARE).at(30)
+    exchanged(run, 3, 0)
+    served(run, 3, updates=UPDATES)
+    trained(run, 3, 0.81, images=SHARE).at(40)
+    exchanged(run, 4, 0)
+    exchanged(run, 4, 1, returned=True)
+    served(run, 4, updates=2 * UPDATES)
+    return trained(run, 4, 0.85, images=2 * SHARE).done(1)
+
+
 def with_a_lost_group(root: Path) -> ScienceRun:
     """Group 1 was lost in its second epoch; group 0 trained two."""
     run = _after_an_epoch(root)

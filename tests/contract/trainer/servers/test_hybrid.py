@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,10 +164,11 @@ def processes(mark: str, **wanted: int) -> list[psutil.Process]:
 
 
 def train_and_kill(
-    folder: Path, wanted: dict[str, int], framework: str = "torch", seen: Seen | None = None, **changes: Any
-) -> Seen:
-    """Train in two groups; kill a process as soon as they train."""
-    seen = Seen() if seen is None else seen
+    folder: Path, wanted: dict[str, int], framework: str = "torch", over: Callable[[Seen], bool] | None = None,
+    **changes: Any,
+) -> Seen:  # fmt: skip
+    """Train in two groups; kill a process as soon as they train, and end when it is over."""
+    seen = Seen()
 
     async def scenario() -> None:
         request = request_for(folder, hybrid=ADAM, **changes)
@@ -177,6 +179,8 @@ def train_and_kill(
             hit = False
             async for message in trainer.messages(120):
                 seen.take(message)
+                if over is not None and over(seen):
+                    break
                 if isinstance(message, TrainerPhase) and message.phase == "train" and not hit:
                     (victim,) = processes(str(folder), **wanted)
                     victim.kill()
@@ -195,13 +199,37 @@ def test_a_killed_group_costs_itself(framework: str, tmp_path: Path, monkeypatch
     assert [epoch.epoch for epoch in seen.epochs] == [1, 2, 3, 4, 5, 6], "the training goes on"
     (lost,) = [exchanged for exchanged in seen.groups if exchanged.lost is not None]
     assert (lost.group, lost.lost) == (1, "group 1 was killed by SIGKILL")
-    assert lost == [exchanged for exchanged in seen.groups if exchanged.group == 1][-1]
     for exchanged in seen.groups:
         assert sum(exchanged.staleness) == exchanged.updates
     assert sum(epoch.images_trained for epoch in seen.epochs) == sum(group.images for group in seen.groups)
     assert sum(served.updates for served in seen.servers) == sum(group.updates for group in seen.groups)
     own = [exchanged.images for exchanged in seen.groups if exchanged.group == 0]
     assert own == [719] * 6, "its images are not given to others"
+    assert ranks(str(tmp_path)) == []
+
+
+def test_a_killed_group_comes_back_with_the_servers_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MARK, str(tmp_path))
+
+    def over(seen: Seen) -> bool:
+        """A whole epoch more than the first one has been reported."""
+        return [exchanged.group for exchanged in seen.groups if exchanged.epoch > first(seen)].count(1) > 0
+
+    def first(seen: Seen) -> int:
+        return next((exchanged.epoch for exchanged in seen.groups if exchanged.returned), 1 << 30)
+
+    many = 1_000_000
+    seen = train_and_kill(tmp_path, {"number": 1}, over=over, epochs=many, max_epochs=many, patience=many)
+    own = [exchanged for exchanged in seen.groups if exchanged.group == 1]
+    begins = next(place for place, exchanged in enumerate(own) if exchanged.returned)
+    before, after, then = own[begins - 1 : begins + 2]
+    assert (before.lost, after.lost) == ("group 1 was killed by SIGKILL", None)
+    assert before.epoch < after.epoch == then.epoch - 1
+    assert after.images == then.images == 718, "its share of an epoch"
+    for exchanged in own:
+        assert sum(exchanged.staleness) == exchanged.updates
+    waited = [exchanged.epoch for exchanged in seen.groups if exchanged.group == 0 and exchanged.epoch < after.epoch]
+    assert waited == list(range(1, after.epoch)), "group 0 has not waited for it"
     assert ranks(str(tmp_path)) == []
 
 

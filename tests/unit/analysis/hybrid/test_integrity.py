@@ -21,6 +21,7 @@ from tests.support.science.hybrid import (
     trained,
     two_groups,
     whole_training,
+    with_a_group_that_comes_back,
     with_a_lost_group,
 )
 
@@ -69,6 +70,27 @@ def test_a_group_may_be_lost(tmp_path: Path) -> None:
     run = with_a_lost_group(tmp_path).complete(25)
     assert damages(run) == []
     assert verify(run.paths) == []
+
+
+def test_a_lost_group_may_come_back(tmp_path: Path) -> None:
+    run = with_a_group_that_comes_back(tmp_path).complete(50)
+    assert damages(run) == []
+    assert verify(run.paths) == []
+
+
+def a_return_without_a_loss(root: Path) -> ScienceRun:
+    run = first_epoch(root)
+    exchanged(run, 1, 1)
+    exchanged(run, 3, 1, returned=True)
+    return run
+
+
+def a_return_before_the_loss(root: Path) -> ScienceRun:
+    run = first_epoch(root)
+    exchanged(run, 1, 1)
+    lost(run, 2)
+    exchanged(run, 2, 1, returned=True)
+    return run
 
 
 def a_lost_group_that_trains_on(root: Path) -> ScienceRun:
@@ -218,6 +240,8 @@ def outside_of_a_trial(root: Path) -> ScienceRun:
 
 
 FORGERIES: list[tuple[Callable[[Path], ScienceRun], str]] = [
+    (a_return_without_a_loss, "group 1 has come back in epoch 3; expected an epoch before in which it was lost"),
+    (a_return_before_the_loss, "epoch 2 of group 1; expected epoch 3"),
     (a_lost_group_that_trains_on, "group 1 was lost in epoch 1; expected no epoch of it afterwards"),
     (a_lost_group_0, "group 0 was lost in epoch 1; expected a trial that fails"),
     (more_in_the_histogram, "a histogram of 64 updates of group 0; expected 63, its updates"),

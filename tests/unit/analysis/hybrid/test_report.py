@@ -12,7 +12,7 @@ import pytest
 
 from analysis.output.artifacts import write_report
 from analysis.output.figures.hybrid import MOST_BARS, staleness_bars
-from analysis.output.page.hybrid import training_rows
+from analysis.output.page.hybrid import lost_groups, training_rows
 from analysis.output.tables import print_report
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
@@ -26,6 +26,7 @@ from tests.support.science.hybrid import (
     trained,
     two_groups,
     whole_training,
+    with_a_group_that_comes_back,
     with_a_lost_group,
 )
 from tests.unit.analysis.science.runs import run_of_four
@@ -69,7 +70,7 @@ def test_a_lost_group_is_told_with_its_reason(tmp_path: Path) -> None:
     run = with_a_lost_group(tmp_path).complete(25)
     part = hybrid_of(run)
     (end,) = part.group_details[1].lost
-    assert (end.trial, end.epoch, end.reason) == (1, 2, "group 1 was killed by SIGKILL")
+    assert (end.trial, end.epoch, end.reason, end.returned) == (1, 2, "group 1 was killed by SIGKILL", None)
     assert part.group_details[0].lost == ()
     data = read_run(run.paths)
     report = build_report(data)
@@ -77,7 +78,16 @@ def test_a_lost_group_is_told_with_its_reason(tmp_path: Path) -> None:
     page = write_report(tmp_path / "out", data, report)
     assert "Group 1 was lost in epoch 2 of trial 1 (group 1 was killed by SIGKILL)" in page.read_text()
     table = pd.read_csv(page.parent / "tables" / "hybrid_lost_groups.csv")
-    assert table.to_dict("records") == [{"trial": 1, "group": 1, "epoch": 2, "reason": "group 1 was killed by SIGKILL"}]
+    (row,) = table.drop(columns="returned").to_dict("records")
+    assert row == {"trial": 1, "group": 1, "epoch": 2, "reason": "group 1 was killed by SIGKILL"}
+
+
+def test_a_group_that_comes_back_is_told_with_its_epoch(tmp_path: Path) -> None:
+    part = hybrid_of(with_a_group_that_comes_back(tmp_path).complete(50))
+    (end,) = part.group_details[1].lost
+    assert (end.epoch, end.returned) == (2, 4)
+    (sentence,) = lost_groups(part)
+    assert sentence["sentence"].endswith("the others trained on, and it came back in epoch 4.")
 
 
 def test_the_load_of_a_server_is_weighted_by_the_time_of_its_epochs(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_killed_server_goes_on_and_applies_every_update_once(
         with server(places, file) as second:
             roots[1].push(gradient, 0.1, 7, 1)
             # A question that was answered, by the first process, and is asked again.
-            asked = roots[0]._asked
+            asked = roots[0].asked
             roots[0].pull()
             one.send(roots[0]._sent[0], 2, Tag.GRADIENT, asked)
             one.take_text(wait_for(one, 2, Tag.GRADIENT))

@@ -12,7 +12,7 @@ from msgspec.json import encode
 
 from aiperf.clock import SystemClock
 from aiperf.facts import ExchangeFacts
-from replica.trainer.hybrid.exchange_log import Board, Exchanged
+from replica.trainer.hybrid.exchange_log import Beginning, Board, Exchanged
 from replica.trainer.servers.client import ServerState
 from replica.trainer.servers.mailbox import Arrived
 from replica.trainer.servers.protocol import HEADER_VALUES, Sharding, Tag, body_of, header_of
@@ -100,6 +100,39 @@ def test_a_group_that_is_lost_between_two_epochs_has_an_epoch_without_updates() 
         assert [(each.epoch, each.updates, each.staleness) for each in board.take()] == [(3, 1, (1,)), (4, 0, ())]
 
 
+def test_a_lost_group_comes_back_after_its_last_epoch_and_may_be_lost_again() -> None:
+    gradient = [np.ones(1, np.float32)]
+    lost = (3, Tag.LOST, b'{"group":1,"reason":"killed"}')
+    with serving(2, 1, [(1,)]) as (one, other):
+        one.set_up(SGD, [np.zeros(1, np.float32)])
+        one.pull()
+        other.pull()
+        other.push(gradient, 0.1, 5, 3)
+        post = Sent([(1, Tag.EXCHANGED, reported(3)), lost, (1, Tag.HERE, b"")])
+        board = Board(post, one, groups=2)
+        board.said = (b"request", b"begin")
+        board.collect()
+        assert post.answers == [(b"request", 1, Tag.BEGIN), (b"begin", 1, Tag.BEGIN)]
+        assert board.admit(1, 9) == [], "its ranks are not ready"
+        post.messages += [(1, Tag.GATHERED, b"[]")]
+        board.collect()
+        assert board.admit(8, 4) == [], "no epoch is left"
+        assert board.all_ended
+        assert board.admit(1, 9) == [(1, Beginning(resumed=0, done=4, asked=1 << 32))]
+        assert not board.all_ended
+        # A rank that the loss has left over, and one of those that were started again.
+        other._post.send(np.ones(1 + HEADER_VALUES, np.float32), 2, Tag.GRADIENT, 9)
+        other.asked = 1 << 32
+        other.push(gradient, 0.1, 7, 5)
+        post.messages += [(1, Tag.GATHERED, b"[]"), lost]
+        board.collect()
+        assert board.all_ended
+        assert [(each.epoch, each.images, each.lost, each.returned) for each in board.take()] == [
+            (3, 5, None, None), (4, 0, "killed", None), (5, 7, "killed", True)
+        ]  # fmt: skip
+        assert board.admit(8, 9) == []
+
+
 def test_a_group_whose_training_is_over_is_not_lost() -> None:
     last = encode(Exchanged(last=True))
     with serving(2, 1, [(1,)]) as (one, _):
@@ -137,14 +170,18 @@ class Sent:
     clock = SystemClock()
 
     def __init__(self, messages: list[tuple[int, int, bytes]]) -> None:
-        self._messages = messages
+        self.messages = messages
+        self.answers: list[tuple[bytes, int, int]] = []
+
+    def send_text(self, text: bytes, to: int, tag: int, number: int = 0) -> None:
+        self.answers.append((text, to, tag))
 
     def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
-        return next((Arrived(*each[:2]) for each in self._messages if tag in (None, each[1])), None)
+        return next((Arrived(*each[:2]) for each in self.messages if tag in (None, each[1])), None)
 
     def take_text(self, message: Arrived) -> bytes:
-        place = next(n for n, each in enumerate(self._messages) if each[:2] == (message.source, message.tag))
-        return self._messages.pop(place)[2]
+        place = next(n for n, each in enumerate(self.messages) if each[:2] == (message.source, message.tag))
+        return self.messages.pop(place)[2]
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"reports call no {name}")
