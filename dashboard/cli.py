@@ -19,7 +19,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
-        "--port", type=whole_number(0), default=0, help="of the loopback interface (default: any free one)"
+        "--port", type=whole_number(0), default=0, help="port of the loopback interface (default: any free one)"
     )
     place.add_argument("--socket", type=Path, metavar="PATH", help="listen in the file system instead, for you alone")
 

@@ -204,7 +204,7 @@ def _print_differences(console: PlainConsole, replayed: ReplayResult) -> None:
 CHECK = Command(
     description=(
         "Check a run, an archive of aiperf export or a report against every rule, and replay plans of its search; "
-        "1 means invalid or unverified."
+        "the exit code is 1 if it is invalid or unverified."
     ),
     example="aiperf check runs/first --replay all",
     configure=_configure,

@@ -35,9 +35,14 @@ from replica.search.tuners import TUNERS
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE",
                         help="architecture JSON, .keras file, or run directory")  # fmt: skip
-    parser.add_argument("--architecture", choices=ARCHITECTURES, help="count this architecture instead of a file")
-    parser.add_argument("--image-size", type=int, default=224, metavar="PIXELS", help="side of the images (224)")
-    parser.add_argument("--classes", type=int, default=1000, metavar="N", help="number of classes (1000)")
+    parser.add_argument("--architecture", choices=ARCHITECTURES, metavar="NAME",
+                        help="network to count instead of a file ('aiperf ops' alone lists all)")  # fmt: skip
+    parser.add_argument(
+        "--image-size", type=int, default=224, metavar="PIXELS", help="side of the images (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--classes", type=int, default=1000, metavar="N", help="number of classes (default: %(default)s)"
+    )
     parser.add_argument("--trial", type=int, metavar="N", help="the trial of a run directory")
     parser.add_argument("--batch", type=whole_number(1), metavar="N", help="also count a step of this many images")
     parser.add_argument("--images", type=whole_number(1), metavar="N", help="also count an epoch of this many images")
@@ -48,7 +53,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--micro", type=Path, metavar="FILE",
                         help="the device's ceilings, as 'aiperf micro --output FILE' writes them")  # fmt: skip
     parser.add_argument("--rule-set", choices=tuple(RULE_SETS),
-                        help="rules of the count (aiperf-1; science-1 for scientific workloads)")  # fmt: skip
+                        help="rules of the count (default: aiperf-1; of scientific networks science-1)")  # fmt: skip
     add_format(parser, ("table", "json", "csv"))
 
 
@@ -137,7 +142,7 @@ def _configure_search(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--objective", default="peak", metavar="NAME", help="depth, peak or mixture (default: peak)")
     parser.add_argument(
-        "--strategy", default="bayesian", metavar="NAME", help=f"{' or '.join(STRATEGIES)} (default: %(default)s)"
+        "--strategy", default="bayesian", metavar="NAME", help=f"{', '.join(STRATEGIES)} (default: %(default)s)"
     )
     parser.add_argument(
         "--seed", type=whole_number(0), default=1, metavar="S", help="the same seed gives the same steps"
@@ -164,10 +169,9 @@ def _configure_hpo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=whole_number(1), default=40, metavar="N", help="suggestions to make (default: %(default)s)"
     )
-    parser.add_argument("--objective", default="sphere", metavar="NAME", help="sphere, rosenbrock or rastrigin")
-    parser.add_argument(
-        "--strategy", default="tpe", metavar="NAME", help=f"{' or '.join(TUNERS)} (default: %(default)s)"
-    )
+    parser.add_argument("--objective", default="sphere", metavar="NAME",
+                        help="sphere, rosenbrock or rastrigin (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--strategy", default="tpe", metavar="NAME", help=f"{', '.join(TUNERS)} (default: %(default)s)")
     parser.add_argument(
         "--seed", type=whole_number(0), default=1, metavar="S", help="the same seed gives the same steps"
     )

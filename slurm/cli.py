@@ -48,7 +48,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
                            "aiperf slurm configure inventory.json --controller head --output conf")  # fmt: skip
     configure.add_argument("inventory", type=Path, help="JSON of: aiperf nodes probe --format json")
     configure.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the files")
-    configure.add_argument("--cluster", default="aiperf", metavar="NAME", help="name of the cluster (%(default)s)")
+    configure.add_argument(
+        "--cluster", default="aiperf", metavar="NAME", help="name of the cluster (default: %(default)s)"
+    )
     configure.add_argument("--controller", required=True, metavar="HOST", help="node that runs slurmctld")
     cluster = add_action(actions, "testcluster", "run a real SLURM cluster of several nodes on this machine",
                          "aiperf slurm testcluster start --nodes 4")  # fmt: skip

@@ -147,7 +147,7 @@ def _facts(action: argparse.Action) -> dict[str, object]:
 
 def _name(action: argparse.Action) -> str:
     metavar = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar or ())
-    value = "\\|".join(map(str, action.choices)) if action.choices and not metavar else metavar.replace("|", "\\|")
+    value = "\\|".join(map(str, action.choices)) if action.choices else metavar.replace("|", "\\|")
     if not action.option_strings:
         return value or action.dest
     return " ".join([", ".join(action.option_strings), *([value] if value and action.nargs != 0 else [])])

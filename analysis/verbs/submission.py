@@ -25,7 +25,9 @@ from analysis.results.signatures import sign, statement_of
 
 def _configure_export(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument("--file", type=Path, metavar="ARCHIVE", help="default: DIR.tar.gz, next to the run directory")
+    parser.add_argument(
+        "--file", type=Path, metavar="ARCHIVE", help="archive to write (default: DIR.tar.gz, next to the run directory)"
+    )
     parser.add_argument("--sign", type=Path, metavar="KEY", help="sign with an OpenSSH key, as ssh-keygen takes it")
     add_format(parser)
     others = parser.add_argument_group("other tools", "With these alone, nothing is packed.")

@@ -41,8 +41,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     asked.add_argument("--data-dir", default="", metavar="DIR", help="directory of the data set: present?")
     asked.add_argument("--python", default="python3", help="Python of the nodes (default: %(default)s)")
     defaults = SshSection()
-    asked.add_argument("--ssh-config", default=defaults.config_file, metavar="FILE", help="(default: %(default)s)")
-    asked.add_argument("--known-hosts", default=defaults.known_hosts, metavar="FILE", help="(default: %(default)s)")
+    asked.add_argument(
+        "--ssh-config", default=defaults.config_file, metavar="FILE", help="configuration of ssh (default: %(default)s)"
+    )
+    asked.add_argument(
+        "--known-hosts", default=defaults.known_hosts, metavar="FILE", help="known host keys (default: %(default)s)"
+    )
     add_format(asked)
 
 

@@ -32,7 +32,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", default="", metavar="LIST",
                         help="devices to measure, such as cpu,gpu0 (default: all of every node)")  # fmt: skip
     parser.add_argument("--below", type=_percent, default=LOWER_SHARE * 100, metavar="PERCENT",
-                        help="below the median of its equals a device may be bad (default: %(default)g)")  # fmt: skip
+                        help="a device this far below the median of its equals may be bad "
+                             "(default: %(default)g)")  # fmt: skip
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="floors that no device may be below")
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write floors from this screening")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"folder for {FILE} and {NAMES}")

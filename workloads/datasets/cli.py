@@ -56,25 +56,53 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "aiperf dataset synthesize /data/invented --train 2048",
     )  # fmt: skip
     synthesize.add_argument("output", type=Path, metavar="DIR", help="new folder for the shards")
-    synthesize.add_argument("--train", type=COUNT, default=2048, metavar="N", help="training images (%(default)s)")
-    synthesize.add_argument("--validation", type=COUNT, default=256, metavar="N", help="validation (%(default)s)")
-    synthesize.add_argument("--classes", type=COUNT, default=10, metavar="N", help="classes (%(default)s)")
-    synthesize.add_argument("--height", type=COUNT, default=375, metavar="N", help="of the images (%(default)s)")
-    synthesize.add_argument("--width", type=COUNT, default=500, metavar="N", help="of the images (%(default)s)")
-    synthesize.add_argument("--seed", type=int, default=1, metavar="N", help="of all randomness (%(default)s)")
+    synthesize.add_argument(
+        "--train", type=COUNT, default=2048, metavar="N", help="training images (default: %(default)s)"
+    )
+    synthesize.add_argument(
+        "--validation", type=COUNT, default=256, metavar="N", help="validation images (default: %(default)s)"
+    )
+    synthesize.add_argument("--classes", type=COUNT, default=10, metavar="N", help="classes (default: %(default)s)")
+    synthesize.add_argument(
+        "--height", type=COUNT, default=375, metavar="N", help="height of the images (default: %(default)s)"
+    )
+    synthesize.add_argument(
+        "--width", type=COUNT, default=500, metavar="N", help="width of the images (default: %(default)s)"
+    )
+    synthesize.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of all random numbers (default: %(default)s)"
+    )
     _sharding(synthesize, 8, 2)
     synthesize.set_defaults(kind=None)
     science.add_kinds(synthesize)
     for action in (prepare, synthesize):
-        action.add_argument("--image-size", type=COUNT, default=224, metavar="N", help="trained crop (%(default)s)")
-    check.add_argument("--image-size", type=COUNT, metavar="N", help="trained crop (as described, else 224)")
+        action.add_argument(
+            "--image-size", type=COUNT, default=224, metavar="N", help="side of the trained crop (default: %(default)s)"
+        )
+    check.add_argument(
+        "--image-size", type=COUNT, metavar="N", help="side of the trained crop (default: as described, else 224)"
+    )
     for action in (prepare, check, synthesize):
-        action.add_argument("--workers", type=COUNT, default=this_host().usable_cpus(), metavar="N", help="processes")
+        action.add_argument(
+            "--workers",
+            type=COUNT,
+            default=this_host().usable_cpus(),
+            metavar="N",
+            help="processes (default: one for each CPU)",
+        )
 
 
 def _sharding(parser: argparse.ArgumentParser, train: int, validation: int) -> None:
-    parser.add_argument("--train-shards", type=COUNT, default=train, metavar="N", help="(%(default)s)")
-    parser.add_argument("--validation-shards", type=COUNT, default=validation, metavar="N", help="(%(default)s)")
+    parser.add_argument(
+        "--train-shards", type=COUNT, default=train, metavar="N", help="files of training images (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--validation-shards",
+        type=COUNT,
+        default=validation,
+        metavar="N",
+        help="files of validation images (default: %(default)s)",
+    )
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -175,7 +203,7 @@ def _made(manifest: DatasetManifest, output: Path) -> int:
 
 
 DATASET = Command(
-    description="Make, check or draw data sets: TFRecord shards of images, and scientific data (hep, ewa, cos).",
+    description="Prepare, check or synthesize data sets: images in TFRecords, scientific data (hep, ewa, cos).",
     example=PREPARE_EXAMPLE,
     configure=_configure,
     execute=_execute,

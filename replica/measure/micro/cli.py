@@ -32,11 +32,15 @@ KINDS = {"dense": "dense2d", "sparse": "sparse2d", "3d": "dense3d"}
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--operators", default=",".join(OPERATORS), metavar="LIST", help="of %(default)s")
-    parser.add_argument("--kinds", default=",".join(KINDS), metavar="LIST", help="of %(default)s")
+    parser.add_argument(
+        "--operators", default=",".join(OPERATORS), metavar="LIST", help="operators to measure (default: %(default)s)"
+    )
+    parser.add_argument("--kinds", default=",".join(KINDS), metavar="LIST", help="kinds of data (default: %(default)s)")
     parser.add_argument("--stack", default="", metavar="LIST",
-                        help=f"of {','.join(STACKS)}, or all (default: the first that is installed)")  # fmt: skip
-    parser.add_argument("--precision", choices=tuple(ITEM_SIZES), default="float32", help="default: %(default)s")
+                        help=f"software: {','.join(STACKS)}, or all (default: the first installed)")  # fmt: skip
+    parser.add_argument(
+        "--precision", choices=tuple(ITEM_SIZES), default="float32", help="arithmetic (default: %(default)s)"
+    )
     parser.add_argument("--batch", type=whole_number(1), metavar="N", help="images a call (default: best of 1, 8, 64)")
     parser.add_argument("--quick", action="store_true", help="one shape for each operator and kind, short blocks")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the results as JSON")

@@ -41,9 +41,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     positive = whole_number(1)
     parser.add_argument("run", nargs="?", type=Path, metavar="DIR", help="run directory; without it, ResNet-50")
     parser.add_argument("--trial", type=int, metavar="N", help="the trial of the run (default: its best)")
-    parser.add_argument("--workload", choices=tuple(NETWORKS), help="a scientific network, on random data")
-    parser.add_argument("--size", type=positive, metavar="N", help="first side of the input, random data then")
-    parser.add_argument("--dataset", default="digits", metavar="NAME", help="without a run: the data set (digits)")
+    parser.add_argument("--workload", choices=tuple(NETWORKS), metavar="NAME",
+                        help="scientific network on random data ('aiperf ops' lists them)")  # fmt: skip
+    parser.add_argument("--size", type=positive, metavar="N", help="first side of the input; trains on random data")
+    parser.add_argument(
+        "--dataset", default="digits", metavar="NAME", help="without a run: the data set (default: digits)"
+    )
     parser.add_argument("--data-dir", metavar="DIR", help="without a run: directory of the data set")
     parser.add_argument("--synthetic", action="store_true", help="images made on the device: no input pipeline")
     parser.add_argument("--batch-size", type=positive, metavar="N",
