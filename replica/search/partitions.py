@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MAX_LANES = 16
+MAX_PARTITIONS = 16
 """Most partitions. More of them would leave too few candidates in each."""
 
 
@@ -22,8 +22,8 @@ class Partition:
 
     @classmethod
     def of(cls, replica: int, replicas: int) -> Partition:
-        """The partition of a replica; from `MAX_LANES` replicas on they share partitions."""
-        count = min(replicas, MAX_LANES)
+        """The partition of a replica; from `MAX_PARTITIONS` replicas on they share partitions."""
+        count = min(replicas, MAX_PARTITIONS)
         return cls(replica % count, count)
 
     def holds(self, key: int) -> bool:
