@@ -56,53 +56,32 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "aiperf dataset synthesize /data/invented --train 2048",
     )  # fmt: skip
     synthesize.add_argument("output", type=Path, metavar="DIR", help="new folder for the shards")
-    synthesize.add_argument(
-        "--train", type=COUNT, default=2048, metavar="N", help="training images (default: %(default)s)"
-    )
-    synthesize.add_argument(
-        "--validation", type=COUNT, default=256, metavar="N", help="validation images (default: %(default)s)"
-    )
-    synthesize.add_argument("--classes", type=COUNT, default=10, metavar="N", help="classes (default: %(default)s)")
-    synthesize.add_argument(
-        "--height", type=COUNT, default=375, metavar="N", help="height of the images (default: %(default)s)"
-    )
-    synthesize.add_argument(
-        "--width", type=COUNT, default=500, metavar="N", help="width of the images (default: %(default)s)"
-    )
-    synthesize.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="seed of all random numbers (default: %(default)s)"
-    )
+    _number(synthesize, "--train", 2048, "training images")
+    _number(synthesize, "--validation", 256, "validation images")
+    _number(synthesize, "--classes", 10, "classes")
+    _number(synthesize, "--height", 375, "height of the images")
+    _number(synthesize, "--width", 500, "width of the images")
+    synthesize.add_argument("--seed", type=int, default=1, metavar="N",
+                            help="seed of all random numbers (default: %(default)s)")  # fmt: skip
     _sharding(synthesize, 8, 2)
     synthesize.set_defaults(kind=None)
     science.add_kinds(synthesize)
     for action in (prepare, synthesize):
-        action.add_argument(
-            "--image-size", type=COUNT, default=224, metavar="N", help="side of the trained crop (default: %(default)s)"
-        )
-    check.add_argument(
-        "--image-size", type=COUNT, metavar="N", help="side of the trained crop (default: as described, else 224)"
-    )
+        _number(action, "--image-size", 224, "side of the trained crop")
+    check.add_argument("--image-size", type=COUNT, metavar="N",
+                       help="side of the trained crop (default: as described, else 224)")  # fmt: skip
     for action in (prepare, check, synthesize):
-        action.add_argument(
-            "--workers",
-            type=COUNT,
-            default=this_host().usable_cpus(),
-            metavar="N",
-            help="processes (default: one for each CPU)",
-        )
+        action.add_argument("--workers", type=COUNT, default=this_host().usable_cpus(), metavar="N",
+                            help="processes (default: one for each CPU)")  # fmt: skip
 
 
 def _sharding(parser: argparse.ArgumentParser, train: int, validation: int) -> None:
-    parser.add_argument(
-        "--train-shards", type=COUNT, default=train, metavar="N", help="files of training images (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--validation-shards",
-        type=COUNT,
-        default=validation,
-        metavar="N",
-        help="files of validation images (default: %(default)s)",
-    )
+    _number(parser, "--train-shards", train, "files of training images")
+    _number(parser, "--validation-shards", validation, "files of validation images")
+
+
+def _number(parser: argparse.ArgumentParser, name: str, default: int, meaning: str) -> None:
+    parser.add_argument(name, type=COUNT, default=default, metavar="N", help=f"{meaning} (default: %(default)s)")
 
 
 def _execute(arguments: argparse.Namespace) -> int:

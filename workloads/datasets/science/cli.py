@@ -54,37 +54,17 @@ def add_kinds(parser: argparse.ArgumentParser) -> None:
         own = type(parser)(prog=f"{parser.prog} {name}", **about)
         add_debug(own, default=argparse.SUPPRESS)
         own.add_argument("output", type=Path, metavar="DIR", help="new folder for the files")
-        own.add_argument(
-            "--images", type=COUNT, default=train, metavar="N", help="training samples (default: %(default)s)"
-        )
-        own.add_argument(
-            "--validation",
-            type=COUNT,
-            default=validation,
-            metavar="N",
-            help="validation samples (default: %(default)s)",
-        )
-        if name == "hep":
-            own.add_argument(
-                "--test", type=whole_number(0), default=0, metavar="N", help="test samples (default: %(default)s)"
-            )
-        own.add_argument(
-            "--size", type=COUNT, default=size, metavar="S", help="rows of the grid (default: %(default)s)"
-        )
-        own.add_argument(
-            "--seed",
-            type=whole_number(0),
-            default=1,
-            metavar="K",
-            help="seed of all random numbers (default: %(default)s)",
-        )
-        own.add_argument(
-            "--workers",
-            type=COUNT,
-            default=this_host().usable_cpus(),
-            metavar="N",
-            help="processes (default: one for each CPU)",
-        )
+        none = whole_number(0)
+        numbers = [("--images", "N", COUNT, train, "training samples"),
+                   ("--validation", "N", COUNT, validation, "validation samples"),
+                   *([("--test", "N", none, 0, "test samples")] if name == "hep" else []),
+                   ("--size", "S", COUNT, size, "rows of the grid"),
+                   ("--seed", "K", none, 1, "seed of all random numbers")]  # fmt: skip
+        for option, letter, kind, default, meaning in numbers:
+            own.add_argument(option, type=kind, default=default, metavar=letter,
+                             help=f"{meaning} (default: %(default)s)")  # fmt: skip
+        own.add_argument("--workers", type=COUNT, default=this_host().usable_cpus(), metavar="N",
+                         help="processes (default: one for each CPU)")  # fmt: skip
         own.set_defaults(kind=name)
         parsers[name] = own
     cast(KindParser, parser).kinds = parsers
