@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,15 @@ class HybridState:
     servers: Servers
     sharding: Sharding
     recipe: Recipe
+    meanwhile: Callable[[], None]
+    """What rank 0 does while it waits for the servers to have the same updates."""
     restored: Sequence[ServerState] = ()
     """The state that the servers start from; empty if no checkpoint was found."""
 
     def state(self) -> list[NDArray[Any]]:
         """Copies of the model's variables, and the servers' state as of now."""
         found = self.steps.state()
-        for server in self.servers.states():
+        for server in self.servers.states(self.meanwhile):
             found += [np.array(server.version, np.int64), *(server.vectors[name] for name in self._names)]
         return found
 

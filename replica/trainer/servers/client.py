@@ -169,9 +169,18 @@ class Servers:
         else:
             self._post.send(message, number, tag, self.asked)
 
-    def states(self) -> list[ServerState]:
-        """Fetch the state of every server, for a checkpoint; on root 0."""
+    def states(self, meanwhile: Callable[[], None] = lambda: None) -> list[ServerState]:
+        """Fetch the state of every server, for a checkpoint: all with the same updates; on root 0.
+
+        Without answers no group sends another gradient, and those that are under way arrive. Those
+        of a group that is lost may not: `meanwhile` lets it leave.
+        """
+        several = len(self._numbers) > 1
+        while several and len(set(self._ask(Tag.HOLD))) > 1:
+            meanwhile()
         found = map(setting_of, self._ask(Tag.STATE))
+        if several:
+            self._ask(Tag.RELEASE)
         return [ServerState(vectors, setting.version) for setting, vectors in found]
 
     def report(self) -> list[Served]:

@@ -63,6 +63,11 @@ class Tag(IntEnum):
     """The starter to root 0: a group has ended before its training (`Lost`)."""
     LEAVE = 15
     """Root 0 to a server: `Left`; after the answer, which is empty, nothing of it is applied."""
+    HOLD = 2
+    """Root 0 to a server: gradients are applied, and not answered until RELEASE. The answer has the
+    number of the last gradient of each group that is not lost."""
+    RELEASE = 17
+    """Root 0 to a server: answer what was held back; the answer to this is empty."""
     APPLIED = 16
     """Root 0 asks a server for the `Applied` of a group in each of its epochs after one."""
 

@@ -5,6 +5,7 @@ A question that was asked twice, since a server or a connection was lost, has no
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import numpy as np
@@ -49,6 +50,8 @@ class Server:
         self._stopped = False
         self._last: dict[int, Row] = {}
         """The last update of each group."""
+        self._held: list[Arrived] | None = None
+        """Gradients whose answers are held back; None: they are not."""
         self._least: dict[int, int] = {}
         """The least number of a question that is answered, for groups that were lost."""
         self._handlers: dict[int, Callable[[Arrived], None]] = {
@@ -61,6 +64,8 @@ class Server:
             Tag.STOP: self._stop,
             Tag.APPLIED: self._tell_applied,
             Tag.LEAVE: self._leave,
+            Tag.HOLD: self._hold,
+            Tag.RELEASE: self._release,
         }
 
     def run(self) -> None:
@@ -132,7 +137,27 @@ class Server:
             epoch, images = int(sent["epoch"]), int(sent["images"])
             late = self._shard.apply(body_of(self._gradients), float(sent["rate"]), int(sent["version"]))
             self._add(Row(event=Event.UPDATE, group=group, number=number, epoch=epoch, images=images, staleness=late))
-        self._answer(message, self._shard.values, self._last[group].staleness)
+        if self._held is None:
+            self._answer(message, self._shard.values, self._last[group].staleness)
+        else:
+            self._held.append(message)
+
+    def _hold(self, message: Arrived) -> None:
+        self._post.take_text(message)
+        self._held = self._held or []
+        last = {group: row.number for group, row in sorted(self._last.items()) if self._is_there(row)}
+        self._post.send_text(json.dumps(last).encode(), message.source, message.tag, message.number)
+
+    def _is_there(self, row: Row) -> bool:
+        """True if the group of an update was not lost after it."""
+        return row.number >= self._least.get(row.group, 0)
+
+    def _release(self, message: Arrived) -> None:
+        self._post.take_text(message)
+        held, self._held = self._held or [], None
+        for each in held:
+            self._answer(each, self._shard.values, self._last[each.source].staleness)
+        self._post.send_text(b"", message.source, message.tag, message.number)
 
     def _leave(self, message: Arrived) -> None:
         left = Left.model_validate_json(self._post.take_text(message))

@@ -14,7 +14,7 @@ from aiperf.clock import SystemClock
 from aiperf.facts import ExchangeFacts
 from replica.trainer.hybrid.exchange_log import Beginning, Board, Exchanged
 from replica.trainer.servers.client import ServerState
-from replica.trainer.servers.mailbox import Arrived
+from replica.trainer.servers.mailbox import Arrived, wait_for
 from replica.trainer.servers.protocol import HEADER_VALUES, Sharding, Tag, body_of, header_of
 from replica.trainer.servers.shard import AVERAGING, Recipe
 from tests.support.folders import ROOT
@@ -242,6 +242,37 @@ def test_state_is_restored_exactly() -> None:
         assert answer.staleness == 0
         for value, wanted in zip(answer.values, expected, strict=True):
             np.testing.assert_array_equal(value, wanted)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_states_of_several_servers_have_the_same_updates(lost: bool) -> None:
+    shapes = [(1,), (1,)]
+    with serving(2, 2, shapes) as (one, other):
+        one.set_up(SGD, [np.zeros(1, np.float32)] * 2)
+        one.pull()
+        one.push([np.ones(1, np.float32)] * 2, 0.1, 5, 1)
+        other.pull()
+        post, gradient = other._post, np.ones(1 + HEADER_VALUES, np.float32)
+        header_of(gradient)["version"] = 1
+        post.send(gradient, 2, Tag.GRADIENT, 9)
+        post.take_text(wait_for(post, 2, Tag.GRADIENT))
+        turns = []
+
+        def meanwhile() -> None:
+            turns.append(1)
+            if len(turns) > 1:
+                return
+            if lost:
+                one.leave(1, 1 << 32)
+            else:
+                post.send(gradient, 3, Tag.GRADIENT, 9)
+
+        versions = [state.version for state in one.states(meanwhile)]
+        assert versions == [2, 1 if lost else 2]
+        assert turns
+        if not lost:
+            post.take_text(wait_for(post, 3, Tag.GRADIENT))
+        one.push([np.ones(1, np.float32)] * 2, 0.1, 5, 1)  # answered: nothing is held any more
 
 
 def test_other_ranks_may_ask_before_the_servers_are_set_up() -> None:
