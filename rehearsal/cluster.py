@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from aiperf.clock import SystemClock, format_utc
@@ -89,7 +90,7 @@ class Cluster:
     def __post_init__(self) -> None:
         settings = self.machine.storage
         self.storage = SharedStorage(self.loop, settings.write_s, settings.spread, self.seed)
-        self.dataset: Dataset = self.config.dataset
+        self.dataset: Dataset | None = self.config.dataset if self.config.run.suite == "automl" else None
         self.files = KeptFiles()
         self._software = {**software(), "rehearsed": format_utc(SystemClock().utc_ms())}
         self.knowledge = SharedKnowledge(self.paths, self.files)
@@ -134,20 +135,12 @@ class Cluster:
         )
         return {**self._software, **unknown, **planned}
 
-    def rank_failures(self, replica: int, start: int) -> Callable[[float], float | None]:
-        """Make a function that draws when a rank dies in some seconds of work; None: never."""
+    def rank_lives(self, replica: int, start: int) -> Callable[[int], float]:
+        """Make a function that draws the seconds until one of so many ranks dies."""
         mtbf_h, rng = self.machine.failures.rank_mtbf_h, self.drawn("ranks", replica, start)
         if mtbf_h is None:
-            return lambda seconds: None
-        rate = self.machine.node.accelerators / (mtbf_h * HOUR_S)
-
-        def fails(seconds: float) -> float | None:
-            # The exponential distribution has no memory, so each piece of work can be drawn for
-            # itself.
-            after_s = rng.expovariate(rate)
-            return after_s if after_s < seconds else None
-
-        return fails
+            return lambda ranks: inf
+        return lambda ranks: rng.expovariate(ranks / (mtbf_h * HOUR_S))
 
     def next_report_s(self, configured_s: float) -> float:
         """Seconds until a training's next report of progress.
@@ -250,7 +243,7 @@ class _AgentProgram:
         memory = Memory(None if node.memory_gib is None else int(node.memory_gib * GIB), node.precision)
         bench = Bench(
             cluster.machine, cluster.dataset, clock, cluster.knowledge.load, cluster.slowness(self._replica),
-            cluster.rank_failures(self._replica, self._start), cluster.next_report_s,
+            cluster.rank_lives(self._replica, self._start), cluster.next_report_s,
             cluster.checkpoints,
         )  # fmt: skip
 
@@ -260,6 +253,6 @@ class _AgentProgram:
         return ReplicaContext(
             replica=self._replica, config=cluster.config, paths=cluster.paths, writer=writer,
             search=Planner(self._replica, cluster.config, cluster.paths, memory, cluster.knowledge, cluster.propose),
-            ranks=node.accelerators, start_trainer=start_trainer, precision=node.precision, send=send,
+            ranks=node.ranks, start_trainer=start_trainer, precision=node.precision, send=send,
             describe_node=partial(cluster.node_facts, self._replica),
         )  # fmt: skip

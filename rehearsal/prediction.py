@@ -26,6 +26,7 @@ from aiperf.rules.score import regulated
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
+from analysis.report.hybrid.parts import HybridPart
 from rehearsal.lifecycle import Outcome, Rehearsal, conduct
 from rehearsal.machine.file import MachineFile
 
@@ -96,6 +97,37 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """What groups and parameter servers of a rehearsal did (`training.groups`)."""
+
+    staleness: float
+    """Mean staleness of an update."""
+    largest_staleness: int
+    waiting_share: float
+    """Share of the groups' time in which they waited for servers."""
+    group_share: float
+    """Share in all-reduce and broadcast inside the groups, waits for slower ranks included."""
+    busiest_server: int
+    busy_share: float
+    """Share of the time in which that server worked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedGroups:
+    """The exchange of the groups of a replica."""
+
+    groups: int
+    staleness: Band
+    largest_staleness: int
+    waiting_share: Band
+    group_share: Band
+    busiest_server: int
+    busy_share: Band
+    saturated_groups: int | None
+    """Groups of this pace with which the busiest server has no time left; None: it has no load."""
+
+
+@dataclass(frozen=True, slots=True)
 class Predicted:
     """The prediction for one number of replicas."""
 
@@ -104,11 +136,14 @@ class Predicted:
     rehearsed: bool
     """False if it is more than was rehearsed."""
     score_ops: Band
-    regulated_score_ops: Band
-    error: Band
+    regulated_score_ops: Band | None
+    """None for scientific workloads, as is the error."""
+    error: Band | None
     efficiency: Band
     """Score of a replica relative to the smallest size."""
     first_limit: FirstLimit
+    exchange: PredictedGroups | None = None
+    """None without groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +154,7 @@ class Sample:
     ops_per_replica: float
     error: float
     load: Load
+    exchange: Exchange | None = None
 
 
 def sizes_up_to(replicas: int) -> list[int]:
@@ -142,6 +178,9 @@ def predict(rehearsal: Rehearsal, seeds: int) -> list[Predicted]:
 def _sample(rehearsal: Rehearsal, replicas: int, seed: int) -> Sample:
     run = rehearsal.config.run.model_copy(update={"replicas": replicas, "seed": rehearsal.config.run.seed + seed})
     config = rehearsal.config.model_copy(update={"run": run})
+    if run.suite == "science":  # weak scaling: as many models a replica in each size
+        science = config.science.model_copy(update={"instances": config.science.instances * replicas})
+        config = config.model_copy(update={"science": science})
     with tempfile.TemporaryDirectory(prefix="aiperf-predict-") as folder:
         root = Path(folder) / "run"
         outcome = conduct(root, replace(rehearsal, config=config))
@@ -149,7 +188,22 @@ def _sample(rehearsal: Rehearsal, replicas: int, seed: int) -> Sample:
         report = build_report(data)
         if not report.operations_total:
             raise UsageError(f"nothing is trained in a rehearsal of {replicas} replica(s): {_why_lost(data)}")
-        return Sample(replicas, (report.score_ops or 0.0) / replicas, report.error, _load(config, outcome, root))
+        ops = (report.score_ops or 0.0) / replicas
+        return Sample(replicas, ops, report.error, _load(config, outcome, root), _exchange(report.hybrid))
+
+
+def _exchange(part: HybridPart | None) -> Exchange | None:
+    if part is None or not part.server_details:
+        return None
+    busiest = max(part.server_details, key=lambda server: server.busy_share or 0.0)
+    return Exchange(
+        staleness=part.staleness.mean or 0.0,
+        largest_staleness=part.staleness.max or 0,
+        waiting_share=part.waiting_share or 0.0,
+        group_share=part.group_share or 0.0,
+        busiest_server=busiest.server,
+        busy_share=busiest.busy_share or 0.0,
+    )
 
 
 def _why_lost(data: RunData) -> str:
@@ -174,17 +228,36 @@ def _predicted(rehearsal: Rehearsal, sizes: Sequence[int], samples: dict[int, li
         each = _band([sample.ops_per_replica for sample in known])
         fall = slope * log2(size / largest) if size > largest else 0.0
         error = _clipped(_band([sample.error + fall for sample in known]), floor)
-        score = each.scaled(size)
+        score, classifies = each.scaled(size), rehearsal.config.run.suite == "automl"
         yield Predicted(
             replicas=size,
-            accelerators=size * rehearsal.machine.node.accelerators,
+            accelerators=size * rehearsal.machine.node.ranks,
             rehearsed=size in samples,
             score_ops=score,
-            regulated_score_ops=_regulated(score, error),
-            error=error,
+            regulated_score_ops=_regulated(score, error) if classifies else None,
+            error=error if classifies else None,
             efficiency=each.scaled(1 / smallest if smallest else 0.0),
             first_limit=first_limit(rehearsal.machine, load),
+            exchange=_groups(rehearsal.config.training.groups, [sample.exchange for sample in known]),
         )
+
+
+def _groups(groups: int, samples: Sequence[Exchange | None]) -> PredictedGroups | None:
+    """The exchange of a replica's groups: replicas do not exchange with each other."""
+    known = [sample for sample in samples if sample is not None]
+    if not known:
+        return None
+    busy = _band([sample.busy_share for sample in known])
+    return PredictedGroups(
+        groups=groups,
+        staleness=_band([sample.staleness for sample in known]),
+        largest_staleness=max(sample.largest_staleness for sample in known),
+        waiting_share=_band([sample.waiting_share for sample in known]),
+        group_share=_band([sample.group_share for sample in known]),
+        busiest_server=known[0].busiest_server,
+        busy_share=busy,
+        saturated_groups=int(groups / busy.value) if busy.value > 0 else None,
+    )
 
 
 def _clipped(error: Band, floor: float) -> Band:

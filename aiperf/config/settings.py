@@ -300,7 +300,7 @@ def _science_problems(config: RunConfig) -> Iterator[str]:
         yield "science.workloads: names none; a scientific suite needs --workload NAME[,NAME]"
     if len(set(science.workloads)) < len(science.workloads):
         yield "science.workloads: names one twice; science.instances is the number of models of each"
-    if science.size == "official" and science.data_dir is None:
+    if science.size == "official" and science.data_dir is None and config.training.trainer != "simulated":
         yield "science.data_dir: the official size needs the folder of its data sets; or add --rehearsal"
     if config.training.framework == "jax":
         yield "training.framework: 'jax' trains no scientific workload; tensorflow and torch do"

@@ -411,7 +411,7 @@ def _assumed(data: RunData, physics: PhysicsPart) -> AssumedPart | None:
         accelerator=rehearsed.accelerator,
         operations_per_s=rate,
         share_of_peak=rate / peak if rate and peak else None,
-        search=rehearsed.search,
+        search=None if data.is_science else rehearsed.search,
         made=min(filter(None, (facts.rehearsed for facts in data.system.values())), default=None),
     )
 

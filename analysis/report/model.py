@@ -206,7 +206,7 @@ class AssumedPart(Part):
     share_of_peak: float | None = None
     """`operations_per_s` / peak of the device; null if that is unknown."""
     search: str | None = None
-    """real, or modelled: architectures were drawn at random."""
+    """real, or modelled: architectures were drawn at random; null without a search."""
     made: str | None = None
     """Time at which it was rehearsed: ISO 8601, UTC; null if it was not recorded.
 

@@ -16,11 +16,12 @@ MOST_LINES = 20
 def with_data(config: RunConfig) -> RunConfig:
     """The configuration with the folder of its data sets; those of a rehearsal are generated.
 
-    Other runs are left as they are. A folder that does not exist here is not a problem: it may
-    exist on the nodes. Raises UsageError with everything that is wrong with the data.
+    Other runs are left as they are, and those of the official size that train nothing and name no
+    folder. A folder that does not exist here is not a problem: it may exist on the nodes.
+    Raises UsageError with everything that is wrong with the data.
     """
     science = config.science
-    if config.run.suite != "science":
+    if config.run.suite != "science" or (science.data_dir is None and science.size == "official"):
         return config
     folder = _folder(config)
     makes = "make" if science.data_dir is None else "look"
@@ -33,11 +34,10 @@ def science_problems(config: RunConfig) -> tuple[str, ...] | None:
     """Problems of the data of scientific workloads on this machine; nothing is made.
 
     None if there is nothing to look through: another suite, a folder that only the nodes have, or
-    data that the run generates.
+    data that the run generates or does not read.
     """
     science = config.science
-    generated = science.data_dir is None and science.size == "rehearsal"
-    if config.run.suite != "science" or generated or (science.data_dir is not None and not _folder(config).is_dir()):
+    if config.run.suite != "science" or science.data_dir is None or not _folder(config).is_dir():
         return None
     return _problems(config, "look")
 

@@ -38,16 +38,23 @@ class MachineSection(Section):
 
 
 class NodeSection(Section):
-    """The node of a replica."""
+    """The nodes of a replica."""
 
+    nodes: int = Field(1, ge=1, le=16_384)
+    """Nodes of a replica."""
     accelerators: int = Field(1, ge=1, le=1024)
-    """Accelerators, each with one rank."""
+    """Accelerators of each, each with one rank."""
     accelerator: Line = "modelled accelerator"
     """Name of the accelerator."""
     memory_gib: float | None = Field(None, gt=0, le=1e6)
     """Memory of an accelerator, which limits the search; none: no limit."""
     precision: Precision = "float32"
     """Arithmetic of the layers."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of a replica."""
+        return self.nodes * self.accelerators
 
 
 class StepSection(Section):
@@ -60,7 +67,9 @@ class StepSection(Section):
     seconds: Seconds = 0.0
     """Time of a step whatever its size."""
     spread: Share = 0.0
-    """Relative standard deviation of the time of an epoch."""
+    """Relative standard deviation of the time of an epoch, and of the paces of groups."""
+    rank_spread: Share = 0.0
+    """Relative standard deviation of one rank's step: synchronous ranks wait for the slowest."""
 
 
 class AllReduceSection(Section):
@@ -74,6 +83,26 @@ class AllReduceSection(Section):
     """Bandwidth of one link."""
     overlap: Share = 0.0
     """Part that is hidden behind the backward pass."""
+
+
+class ServersSection(Section):
+    """The parameter servers of a training in groups (`training.groups`)."""
+
+    seconds: Seconds = 0.0
+    """Time of an update whatever its size."""
+    bytes_per_s: Rate = 1e15
+    """Bytes of parameters that a server takes in, applies and sends back a second."""
+    latency_s: Seconds = 0.0
+    """Latency of a message between a group and a server."""
+    link_bytes_per_s: Rate = 1e15
+    """Bandwidth of the link of a group's root, which all servers share."""
+
+
+class DataSection(Section):
+    """The data sets, of which a rehearsal needs the sizes."""
+
+    train_images: dict[Line, Annotated[int, Field(ge=1, le=10**12)]] = Field(default_factory=dict)
+    """Training images of scientific workloads by name; default: those of the published data."""
 
 
 class InputSection(Section):
@@ -178,6 +207,8 @@ class MachineFile(Section):
     node: NodeSection = NodeSection()
     step: StepSection
     all_reduce: AllReduceSection = AllReduceSection()
+    servers: ServersSection = ServersSection()
+    data: DataSection = DataSection()
     input: InputSection = InputSection()
     start: StartSection = StartSection()
     storage: StorageSection = StorageSection()

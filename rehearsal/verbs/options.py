@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aiperf.cli.command import suggest
@@ -15,7 +15,7 @@ from aiperf.untrusted.text import shown
 from rehearsal.lifecycle import Rehearsal, SearchKind
 from rehearsal.machine.file import FOLDER, AllReduceSection, MachineFile, known_machines, read_machine
 from rehearsal.machine.measured import measured
-from rehearsal.trainer import all_reduce_s
+from rehearsal.pace import all_reduce_s
 
 MOST_REAL = 64
 """Replicas up to which the search is real unless an option says otherwise."""
@@ -63,15 +63,25 @@ def read_rehearsal(arguments: argparse.Namespace, **overrides: object) -> Rehear
         machine = _machine(arguments.machine, arguments.measured)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
+    if machine.node.nodes > 1:
+        layers += override_layers("rehearsal", "replica.nodes", machine.node.nodes, problems)
     config = config_of(layers, problems)
-    if config.run.suite != "automl":
-        raise ConfigError([f"run.suite: {config.run.suite!r}; rehearsals in virtual time are of automl alone"])
+    problems = list(_ranks(config, machine))
+    if problems:
+        raise ConfigError(problems)
     search = _search(arguments.search, config)
     if search == "modelled":
         for name in ("search.strategy", "search.hpo"):
             layers += override_layers("rehearsal", name, "unguided", problems)
         config = config_of(layers, problems)
     return Rehearsal(config, machine, search)
+
+
+def _ranks(config: RunConfig, machine: MachineFile) -> Iterator[str]:
+    """Yield reasons why the machine's replicas cannot train as configured."""
+    groups, ranks = config.training.groups, machine.node.ranks
+    if ranks % groups:
+        yield f"training.groups: {groups} groups cannot share the {ranks} accelerators of a replica evenly"
 
 
 def _find_machine(text: str) -> Path:
@@ -106,7 +116,7 @@ def contradiction(planned: MachineFile, measured: MachineFile) -> str | None:
     """The all-reduce of a machine file against a measured one, in words; None if they agree."""
     if "all_reduce" not in planned.model_fields_set:
         return None
-    ranks = max(2, planned.node.accelerators)
+    ranks = max(2, planned.node.ranks)
     there, here = (_seconds(each.all_reduce, ranks) for each in (planned, measured))
     if max(there, here) <= FAR * min(there, here):
         return None

@@ -17,7 +17,7 @@ from aiperf.errors import EXIT_DONE
 from analysis.output.pictures import save_drawing
 from rehearsal.figure import prediction_chart
 from rehearsal.machine.measured import text_of
-from rehearsal.prediction import LARGEST_REHEARSED, Band, Predicted, predict
+from rehearsal.prediction import LARGEST_REHEARSED, Band, Predicted, PredictedGroups, predict
 from rehearsal.verbs.options import add_rehearsal_options, read_rehearsal
 
 DEFAULT_SEEDS = 3
@@ -53,15 +53,15 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _print(rows: Sequence[Predicted], name: str) -> None:
+    regulated = ("regulated score", "95 % of runs", "error") if rows[-1].error is not None else ()
     table = make_table(
-        f"Predicted for {name}", "replicas", "score", "95 % of runs", "regulated score", "95 % of runs", "error",
-        "efficiency", "from", left=("from",),
-    )  # fmt: skip
+        f"Predicted for {name}", "replicas", "score", "95 % of runs", *regulated, "efficiency", "from", left=("from",)
+    )
     for row in rows:
-        table.add_row(
-            str(row.replicas), *_ops(row.score_ops), *_ops(row.regulated_score_ops), number(row.error.value),
-            percent(row.efficiency.value), _source(row),
-        )  # fmt: skip
+        own: tuple[str, ...] = ()
+        if row.regulated_score_ops is not None and row.error is not None:
+            own = (*_ops(row.regulated_score_ops), number(row.error.value))
+        table.add_row(str(row.replicas), *_ops(row.score_ops), *own, percent(row.efficiency.value), _source(row))
     open_console().print(table)
     limit = rows[-1].first_limit
     ranges = "no ranges from one seed" if rows[-1].score_ops.low is None else "ranges hold in 95 of 100 cases"
@@ -71,7 +71,20 @@ def _print(rows: Sequence[Predicted], name: str) -> None:
             "an efficiency above 100 %: more replicas find larger networks earlier, of which steps, input and starts "
             "cost a smaller share of the time"
         )
+    if (exchange := rows[-1].exchange) is not None:
+        warn(_groups_in_words(exchange))
     warn(f"first limit: {limit.what}, at about {limit.replicas:,} replicas")
+
+
+def _groups_in_words(part: PredictedGroups) -> str:
+    """The exchange of groups and servers, in a sentence."""
+    more = "" if part.saturated_groups is None else f", and has no time left with {part.saturated_groups:,} groups"
+    return (
+        f"groups: {part.groups}, staleness {number(part.staleness.value, 2)} (at most {part.largest_staleness}), "
+        f"{percent(part.group_share.value)} of their time in all-reduce, broadcast and waits for slower ranks, "
+        f"{percent(part.waiting_share.value)} waiting for servers; server {part.busiest_server} has the most to do: it "
+        f"is busy {percent(part.busy_share.value)} of the time{more}"
+    )
 
 
 def _source(row: Predicted) -> str:

@@ -49,7 +49,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise EnvironmentNotReadyError([f"--output {arguments.output} cannot be written: {error}"]) from error
     warn(*_lines(rehearsal, outcome, clock.monotonic_s() - began_s))
-    return EXIT_DONE if outcome.ended == "deadline" else EXIT_FAILED
+    return EXIT_DONE if outcome.ended in ("deadline", "completed") else EXIT_FAILED
 
 
 def interrupt() -> NoReturn:
@@ -62,7 +62,8 @@ def _lines(rehearsal: Rehearsal, outcome: Outcome, took_s: float) -> list[str]:
     faults = ", ".join(f"{count(number, kind)}" for kind, number in sorted(kinds.items())) or "none"
     return [
         f"rehearsed {count(run.replicas, 'replica')} for {format_duration(run.duration)} in {took_s:.1f} s, on "
-        f"{rehearsal.machine.machine.name!r}, with {rehearsal.search} search"
+        f"{rehearsal.machine.machine.name!r}"
+        + (f", with {rehearsal.search} search" if run.suite == "automl" else "")
         + (f" and progress every {rehearsal.report_s:.0f} s" if rehearsal.report_s else ""),
         f"faults: {faults}; primaries: {outcome.primaries}",
     ]

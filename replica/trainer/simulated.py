@@ -13,12 +13,11 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aiperf.clock import Clock, SystemClock
 from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.errors import AiperfError, TrialFailedError
-from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, ProgressFacts
 from aiperf.files import keep_others_from_writing, read, write_atomically
 from aiperf.rules.rounds import out_of_patience
 from aiperf.signals import hold_warnings
@@ -29,9 +28,8 @@ from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Channel, Reporter
 from replica.trainer.settings import RankSettings, framework_variables, read_settings
 from replica.trainer.simulated_curves import Course, course_of
-
-if TYPE_CHECKING:
-    from replica.trainer.simulated_groups.pretended import GroupEpochs
+from replica.trainer.simulated_groups.epochs import Alone, Epochs, InGroups
+from replica.trainer.simulated_groups.pretended import plan_of
 
 PROGRESS_REPORTS = 4
 """Progress reports in an epoch."""
@@ -93,40 +91,11 @@ class Pretence:
     """Ranks of a group."""
 
 
-class Epochs:
-    """The epochs of a simulated training without groups."""
-
-    def __init__(self, course: Course, seconds: float) -> None:
-        self._course = course
-        self._seconds = seconds
-
-    def train(self, epoch: int) -> float:
-        """Begin an epoch; give the seconds that it takes."""
-        return self._seconds
-
-    def images(self, share: float) -> int:
-        """Images after a share of its time."""
-        return int(self._course.train_images * share)
-
-    def end(self, facts: EpochFacts, early: bool, channel: Reporter) -> EpochFacts:
-        """Give the facts of the epoch as they are."""
-        return facts
-
-
-def _epochs(request: TrainRequest, pretence: Pretence, first_epoch: int, clock: Clock) -> Epochs | GroupEpochs:
-    settings, course = pretence.settings, pretence.course
-    if request.hybrid is None:
-        return Epochs(course, settings.epoch_seconds)
-    from replica.trainer.simulated_groups.pretended import GroupEpochs, plan_of  # noqa: PLC0415  (loads NumPy)
-
-    return GroupEpochs(plan_of(request, settings, course, pretence.ranks, first_epoch), clock)
-
-
 def pretend(request: TrainRequest, pretence: Pretence, channel: Reporter, clock: Clock) -> bool:
     """Let the time of a training pass, and report its epochs; True if it ended early."""
     begin, settings, course = pretence.begin, pretence.settings, pretence.course
     qualities = _restored(begin)
-    epochs = _epochs(request, pretence, len(qualities) + 1, clock)
+    epochs = _epochs(request, pretence, len(qualities) + 1)
     for epoch in range(len(qualities) + 1, request.epochs + 1):
         channel.phase("train")
         seconds = epochs.train(epoch)
@@ -140,12 +109,23 @@ def pretend(request: TrainRequest, pretence: Pretence, channel: Reporter, clock:
         facts = course.facts(epoch)
         qualities.append(facts.quality or 0.0)
         early = out_of_patience(qualities, request.patience) or course.reached(facts)
-        channel.epoch(epochs.end(facts, early, channel))
+        ended = epochs.end(facts, early)
+        clock.pause(ended.waits_s)
+        if ended.exchange is not None:
+            channel.exchange(ended.exchange.groups, ended.exchange.servers)
+        channel.epoch(ended.facts)
         if early:
             return True
         if begin.checkpoint_path is not None:
             write_atomically(Path(begin.checkpoint_path), json.dumps(qualities).encode())
     return False
+
+
+def _epochs(request: TrainRequest, pretence: Pretence, first_epoch: int) -> Epochs:
+    settings, course = pretence.settings, pretence.course
+    if request.hybrid is None:
+        return Alone(course.train_images, lambda epoch: settings.epoch_seconds)
+    return InGroups(plan_of(request, settings, course, pretence.ranks, first_epoch))
 
 
 def _restored(begin: Begin) -> list[float]:

@@ -57,11 +57,14 @@ def drawn_machine(seed: int, replicas: int) -> MachineFile:
 
 def drawn_rehearsal(seed: int, replicas: int, duration: str) -> Rehearsal:
     """The rehearsal of a seed."""
+    machine, rng = drawn_machine(seed, replicas), random.Random(f"groups {seed}")
     config = load_config(overrides={
         "run.replicas": replicas, "run.duration": duration, "run.seed": seed, "training.trainer": "simulated",
         "search.strategy": "random", "search.hpo": "random",
+        "training.groups": min(machine.node.ranks, rng.choice([1, 2, 4])),
+        "training.parameter_servers": rng.choice([1, 3]),
     })  # fmt: skip
-    return Rehearsal(config, drawn_machine(seed, replicas))
+    return Rehearsal(config, machine)
 
 
 def judge(root: Path, outcome: Outcome) -> list[str]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
+from aiperf.records.bodies import GroupExchanged
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from benchmarks import updates
-from benchmarks.hybrid import measures, messages
+from benchmarks.hybrid import measures, messages, staleness
 from benchmarks.hybrid.figure import write_figure
 from benchmarks.hybrid.runs import DELAY
 from replica.trainer.servers.zeromq import KEYS
+from replica.trainer.simulated_groups import GroupPace, ServerPace
 from tests.support.science.hand_made import ScienceRun
 from tests.support.science.hybrid import whole_training
 
@@ -102,3 +106,26 @@ def test_a_ring_sends_and_receives_each_part_of_the_gradients_twice_but_for_its_
 def test_an_exchange_of_a_root_and_a_server_is_timed(several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS, "")  # what the benchmark sets is undone
     assert messages.exchange_ms(1000, 3, several) > 0
+
+
+def test_paces_that_are_taken_from_records_give_their_staleness_again() -> None:
+    groups = tuple(GroupPace(pace, all_reduce_s=0.1, spread=0.1) for pace in (1.0, 1.1, 1.5))
+    played = staleness.Paces(groups, ServerPace(0.2), validation_s=3.0, epochs=6)
+    facts = staleness.simulated(played, train_images=6000, step_images=10)
+    records = [GroupExchanged(trial=1, **asdict(each)) for each in facts]
+    found = staleness.paces_of(records, busy_s=0.2, validation_s=3.0)
+    assert [group.computing_s for group in found.groups] == pytest.approx([1.0, 1.1, 1.5], rel=0.01)
+    assert all(0.02 < group.spread < 0.3 for group in found.groups)
+    again = staleness.simulated(found, train_images=6000, step_images=10)
+    real, model = staleness.shares(facts), staleness.shares(again)
+    assert staleness.mean_of(model) == pytest.approx(staleness.mean_of(real), rel=0.03)
+    assert staleness.distance(real, model) < 0.15
+    assert staleness.waiting_s(again) == pytest.approx(staleness.waiting_s(facts), rel=0.2)
+    slower = replace(found, groups=(*found.groups[:2], replace(found.groups[2], computing_s=9.0)))
+    assert staleness.distance(real, staleness.shares(staleness.simulated(slower, 6000, 10))) > 0.3
+
+
+def test_the_distance_of_histograms_by_hand() -> None:
+    assert staleness.distance([0.5, 0.5], [0.5, 0.25, 0.25]) == 0.25
+    assert staleness.distance([1.0], [0.0, 1.0]) == 1.0
+    assert staleness.mean_of([0.5, 0.25, 0.25]) == 0.75

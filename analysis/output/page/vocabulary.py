@@ -256,10 +256,11 @@ def assumptions(part: AssumedPart) -> str:
     if part.operations_per_s is not None:
         peak = "" if part.share_of_peak is None else f", {percent(part.share_of_peak)} of its peak"
         rate = f", each {part.accelerator} at {si(part.operations_per_s, 'OPS', 3)}{peak}"
-    search = "The search was real" if part.search == "real" else "Architectures were drawn at random"
+    searches = {"real": "The search was real; times", "modelled": "Architectures were drawn at random; times"}
+    times = searches.get(part.search or "", "Times")
     return (
-        f"The machine is assumed: {part.machine}{source}{rate}. {search}; times are virtual, and versions of software "
-        "are those of the computer that rehearsed."
+        f"The machine is assumed: {part.machine}{source}{rate}. {times} are virtual, "
+        "and versions of software are those of the computer that rehearsed."
     )
 
 

@@ -30,7 +30,13 @@ def _of_science(evidence: Evidence) -> list[Finding]:
     """The data of scientific workloads, as the run itself would look through them here."""
     science, found = evidence.config.science, evidence.science_data
     if found is None and science.data_dir is None:
-        return [Finding("data", "ok", "data of the size of a rehearsal are generated before the run")]
+        imitated = science.size == "official"  # the simulated trainer alone may leave the folder out
+        text = (
+            "no examples are read: they are imitated"
+            if imitated
+            else ("data of the size of a rehearsal are generated before the run")
+        )
+        return [Finding("data", "ok", text)]
     if found is None:
         return [Finding("data", "not examined", f"{science.data_dir} is not on this machine; its nodes may have it",
                         "aiperf doctor (on a node that has the data)")]  # fmt: skip

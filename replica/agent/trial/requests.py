@@ -60,7 +60,7 @@ class ScienceTraining:
     seed: int
     """Seed of the job."""
     precision: str
-    data_dir: str
+    data_dir: str | None
 
 
 def science_request(config: RunConfig, training: ScienceTraining) -> TrainRequest:

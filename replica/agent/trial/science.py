@@ -33,6 +33,7 @@ from replica.agent.trial.unhandled import unhandled_errors_fail_it
 from workloads.data.manifest import read_science_manifest
 from workloads.science import SCIENCE
 from workloads.science.contract import WorkloadSize
+from workloads.science.planned import planned
 
 
 class WorkloadTrial:
@@ -72,7 +73,6 @@ class WorkloadTrial:
 
     def _training(self) -> ScienceTraining:
         science, size, own = self._config.science, self._size, self._size.schedule
-        assert science.data_dir is not None, "the primary has named it"
         epochs = science.max_epochs or size.epochs
         chosen: Mapping[str, int | float | str] = {
             "batch_size": science.batch_size or size.batch_size,
@@ -82,7 +82,8 @@ class WorkloadTrial:
             **own.as_recorded(epochs),
             **recorded(hybrid_of(self._config, own.optimiser, own.momentum)),
         }
-        folder = str(Path(science.data_dir) / size.data.folder)
+        # None: nothing is trained (`workloads.science.planned`); the primary names all other data.
+        folder = None if science.data_dir is None else str(Path(science.data_dir) / size.data.folder)
         return ScienceTraining(self._name, chosen, self._job.seed, self._context.precision, folder)
 
     async def _train(self, trainer: Trainer, training: ScienceTraining) -> None:
@@ -108,7 +109,7 @@ class WorkloadTrial:
             architecture = build()
             networks[name] = architecture.hash
             store.save(architecture)
-        dataset = read_science_manifest(Path(training.data_dir))
+        generated, fingerprint = _described(training.data_dir, size)
         return WorkloadStarted(
             trial=self._job.trial,
             replica=self._context.replica,
@@ -128,8 +129,8 @@ class WorkloadTrial:
             precision=self._context.precision,
             trainer=self._config.training.trainer,
             dataset=size.data.folder,
-            generated=dataset.generated is not None,
-            fingerprint=dataset.fingerprint,
+            generated=generated,
+            fingerprint=fingerprint,
             resumes=self._job.resumes,
         )
 
@@ -182,6 +183,15 @@ class WorkloadTrial:
     def _(self, message: TrainerDone) -> None:
         self._early = message.early
         self.log.begin_phase("idle", at_ms=message.monotonic_ms)
+
+
+def _described(data_dir: str | None, size: WorkloadSize) -> tuple[bool, str]:
+    """Say if the data are generated, and give their fingerprint. Raises DatasetError."""
+    if data_dir is None:
+        dataset = planned(size.data)
+        return dataset.generated, dataset.fingerprint
+    manifest = read_science_manifest(Path(data_dir))
+    return manifest.generated is not None, manifest.fingerprint
 
 
 def cost_of(size: WorkloadSize) -> Operations:

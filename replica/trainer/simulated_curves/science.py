@@ -13,6 +13,7 @@ from workloads.data import find_set
 from workloads.data.sets import ScienceSet
 from workloads.science import SCIENCE
 from workloads.science.contract import WorkloadSize
+from workloads.science.planned import planned
 
 LEAST_SHARE, MOST_SHARE = 0.9, 1.2
 """Range of the share of the target that a curve approaches: most trainings reach theirs, after
@@ -72,8 +73,26 @@ class ScienceCourse:
 
 def open_science(request: TrainRequest) -> ScienceCourse:
     """Make the curve of the workload that a request names."""
+    return course_on(request, data_of(request))
+
+
+def data_of(request: TrainRequest) -> ScienceSet:
+    """The data of a request; without a directory, of the size that the workload needs.
+
+    Raises DatasetError.
+    """
+    needs = size_of(request).data
+    return planned(needs) if request.data_dir is None else find_set(needs.source, request.data_dir)
+
+
+def size_of(request: TrainRequest) -> WorkloadSize:
+    """The size of the workload that a request names."""
     assert request.workload is not None
-    size = SCIENCE.load(request.workload).size(request.size)
-    dataset = find_set(size.data.source, request.data_dir)
+    return SCIENCE.load(request.workload).size(request.size)
+
+
+def course_on(request: TrainRequest, dataset: ScienceSet) -> ScienceCourse:
+    """Make the curve of a training on these data."""
+    size = size_of(request)
     share = random.Random(request.seed).uniform(LEAST_SHARE, MOST_SHARE)
     return ScienceCourse(request, size, dataset, next(iter(size.networks.values()))().hash, share)

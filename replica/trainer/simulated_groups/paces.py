@@ -9,7 +9,6 @@ from math import ceil, prod
 from statistics import NormalDist
 
 from aiperf.network.architecture import Architecture
-from replica.trainer.servers.protocol import HEADER_VALUES, Sharding
 
 BYTES_OF_VALUE = 4
 
@@ -74,7 +73,7 @@ class ExchangePlan:
     epochs: int
     first_epoch: int = 1
     """First epoch of this training: later if it is resumed."""
-    seed: int = 0
+    seed: int | str = 0
     lost_s: Mapping[int, float] = field(default_factory=dict)
     """Seconds of the training after which groups other than 0 are lost, by group."""
 
@@ -101,5 +100,7 @@ def parameter_sizes(architectures: Iterable[Architecture]) -> tuple[int, ...]:
 
 def server_bytes(sizes: Sequence[int], servers: int) -> list[int]:
     """Bytes of a message of each server, with its header: parameters are dealt as in a training."""
+    from replica.trainer.servers.protocol import HEADER_VALUES, Sharding  # noqa: PLC0415  (loads NumPy)
+
     dealt = Sharding(tuple((size,) for size in sizes), servers).sizes()
     return [BYTES_OF_VALUE * (size + HEADER_VALUES) for size in dealt]

@@ -67,12 +67,6 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_scientific_workloads_are_not_rehearsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rehearse(tmp_path / "run", "--suite", "science", "--rehearsal", "--workload", "hepcnn") == 2
-    assert "rehearsals in virtual time are of automl alone" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 def test_it_ends_with_the_line_of_a_run(rehearsed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(rehearsed)]) == 0
     last = capsys.readouterr().out.strip().splitlines()[-1]

@@ -14,8 +14,9 @@ from aiperf.config.datasets import IMAGENET
 from aiperf.errors import ConfigError
 from aiperf.network.operations import count
 from rehearsal.machine.file import FOLDER, AllReduceSection, CurveSection, MachineFile, read_machine
+from rehearsal.pace import all_reduce_s, pace_of
 from rehearsal.prediction import Band, _band, _clipped, _regulated
-from rehearsal.trainer import Curve, all_reduce_s, pace_of
+from rehearsal.subject import Curve
 from search_space.resnet import resnet
 
 RESNET50 = count(resnet(50, 224, 1000))
@@ -29,7 +30,7 @@ def machine_of(**sections: object) -> MachineFile:
 def test_every_example_is_a_machine_file(file: Path) -> None:
     machine = read_machine(file)
     assert machine.machine.source
-    assert machine.node.accelerators == 8
+    assert machine.node.ranks == (9594 if file.stem == "cori-9594" else 8)
 
 
 def test_a_machine_that_comes_with_aiperf_needs_no_path(
@@ -40,7 +41,7 @@ def test_a_machine_that_comes_with_aiperf_needs_no_path(
     assert parser.parse_args(["--machine", "t4-4x8"]).machine == FOLDER / "t4-4x8.toml"
     with pytest.raises(SystemExit):
         parser.parse_args(["--machine", "t4"])
-    assert "known are ascend-512x8, h100-8x8, planned-4096x8, t4-4x8" in capsys.readouterr().err
+    assert "known are ascend-512x8, cori-9594, h100-8x8, planned-4096x8, t4-4x8" in capsys.readouterr().err
     (tmp_path / "t4").touch()
     assert parser.parse_args(["--machine", "t4"]).machine == Path("t4")
 

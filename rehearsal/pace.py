@@ -1,0 +1,97 @@
+"""The pace of a training on a machine.
+
+A step takes as long as its operations at the accelerator's rate, a launch, and the part of the
+all-reduce that the backward pass does not hide; or, if that is longer, as long as the node's input
+pipeline needs for its images. All-reduce by latency and bandwidth as in Thakur, Rabenseifner and
+Gropp, Optimization of Collective Communication Operations in MPICH (2005), section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, log2
+from statistics import NormalDist, fmean
+
+from aiperf.network.operations import Operations
+from rehearsal.machine.file import AllReduceSection, MachineFile
+from rehearsal.subject import Images
+
+BYTES_OF_GRADIENT = 4
+
+POINTS = 2000
+"""Points of a numerical integral, for three digits with ten thousand ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds of an epoch, and where they go."""
+
+    training_s: float
+    evaluation_s: float
+    compute_s: float
+    """Seconds of computing in the training: the accelerator works on counted operations."""
+    launch_s: float
+    exchange_s: float
+    """All-reduce that nothing hides, and waits for slower ranks."""
+    input_s: float
+    """Waiting for images."""
+
+    @property
+    def epoch_s(self) -> float:
+        """Training and evaluation."""
+        return self.training_s + self.evaluation_s
+
+
+def all_reduce_s(settings: AllReduceSection, ranks: int, weights: int) -> float:
+    """Seconds to sum the gradients of `weights` float32 weights over the ranks of a replica."""
+    if ranks < 2:
+        return 0.0
+    size = weights * BYTES_OF_GRADIENT
+    if settings.algorithm == "ring":
+        # A ring passes 2 (n - 1) parts of 1/n of the gradients: reduce-scatter, then all-gather.
+        return 2 * (ranks - 1) * (settings.latency_s + size / ranks / settings.bytes_per_s)
+    return 2 * ceil(log2(ranks)) * (settings.latency_s + size / settings.bytes_per_s)
+
+
+@cache
+def slowest_of(ranks: int) -> float:
+    """Mean of the largest of `ranks` standard normal values.
+
+    The largest has the distribution function F^n, so that the mean is the integral of the inverse
+    of F at u^(1/n) over u from 0 to 1: by midpoints.
+    """
+    if ranks == 1:
+        return 0.0
+    inverse = NormalDist().inv_cdf
+    return fmean(inverse(((place + 0.5) / POINTS) ** (1 / ranks)) for place in range(POINTS))
+
+
+def pace_of(machine: MachineFile, cost: Operations, weights: int, batch_size: int, dataset: Images) -> Pace:
+    """The pace of a training of `cost` operations per image, with `batch_size` images per rank."""
+    ranks, step = machine.node.ranks, machine.step
+    steps = ceil(dataset.train_images / (batch_size * ranks))
+    images = dataset.train_images / steps
+    compute_s = images / ranks * cost.total / step.operations_per_s
+    slowest_s = (compute_s + step.seconds) * step.rank_spread * slowest_of(ranks)
+    exchange_s = slowest_s + (1 - machine.all_reduce.overlap) * all_reduce_s(machine.all_reduce, ranks, weights)
+    busy_s = compute_s + step.seconds + exchange_s
+    step_s = max(busy_s, images / machine.input.images_per_s)
+    return Pace(
+        training_s=steps * step_s,
+        evaluation_s=evaluation_s(machine, cost.forward, batch_size, dataset.validation_images),
+        compute_s=steps * compute_s,
+        launch_s=steps * step.seconds,
+        exchange_s=steps * exchange_s,
+        input_s=steps * (step_s - busy_s),
+    )
+
+
+def evaluation_s(machine: MachineFile, forward: int, batch_size: int, images: int, groups: int = 1) -> float:
+    """Seconds in which one of `groups` groups evaluates images of `forward` operations."""
+    ranks, step = machine.node.ranks / groups, machine.step
+    rate = step.evaluation_operations_per_s or step.operations_per_s
+    return max(
+        images / ranks * forward / rate + ceil(images / (batch_size * ranks)) * step.seconds,
+        images / (machine.input.images_per_s / groups),
+    )
