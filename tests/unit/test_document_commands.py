@@ -209,6 +209,8 @@ def complaint_of_parser(parser: argparse.ArgumentParser, words: Sequence[str], w
         with contextlib.redirect_stderr(messages):
             parsed = parser.parse_args(words)
         key = hasattr(parsed, "key") and parsed.config and parsed.config.suffix != ".toml"  # aiperf config show KEY
+        if hasattr(parsed, "measured"):  # rehearsals and predictions simulate the trainer
+            parsed.overrides = [*parsed.overrides, "training.trainer=simulated"]
         if hasattr(parsed, "overrides") and not placeholders and not key:
             read_run_options(parsed)
     except SystemExit:
