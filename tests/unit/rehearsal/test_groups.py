@@ -15,7 +15,9 @@ from aiperf.network.operations import count
 from rehearsal.groups import Grouped, plan_of
 from rehearsal.machine.file import FOLDER, MachineFile, read_machine
 from rehearsal.pace import pace_of, slowest_of
+from rehearsal.prediction import Band, FirstLimit, Predicted, PredictedGroups
 from rehearsal.subject import subject_of
+from rehearsal.verbs.predict import _print
 from search_space.resnet import resnet
 from tests.support.trainings.requests import request_for
 
@@ -92,3 +94,20 @@ def test_the_machine_of_15pf_states_what_its_sources_state() -> None:
     assert cori.step.operations_per_s / peak == pytest.approx(0.328, abs=0.001), "a third of the peak"
     assert cori.servers.link_bytes_per_s == cori.all_reduce.bytes_per_s == 2 * cori.servers.bytes_per_s
     assert (cori.step.rank_spread, cori.failures.rank_mtbf_h, cori.failures.node_mtbf_h) == (0.0, None, None)
+
+
+def test_a_prediction_says_what_keeps_groups_from_their_work(capsys: pytest.CaptureFixture[str]) -> None:
+    shares = {
+        "staleness": Band(7.97),
+        "waiting_share": Band(0.01),
+        "group_share": Band(0.159),
+        "busy_share": Band(0.036),
+    }
+    exchange = PredictedGroups(groups=9, largest_staleness=8, busiest_server=2, saturated_groups=253, **shares)
+    row = Predicted(1, 9594, True, Band(1.588e16), None, None, Band(1.0), FirstLimit("CPU", 35_000), exchange)
+    _print([row], "Cori")
+    out, err = capsys.readouterr()
+    assert "15.88 POPS" in out
+    assert "regulated" not in out
+    assert "staleness 7.97 (at most 8), 15.9 % of their time in all-reduce" in err
+    assert "server 2 has the most to do: it is busy 3.6 % of the time, and has no time left with 253 groups" in err
