@@ -48,8 +48,8 @@ class Watch:
         self._memories = {number: new_memory() for number in self._places.server_numbers}
         """Open files of the servers."""
         self._losses = Counter[int]()
-        self._running: dict[int, int] = {}
-        """Numbers by process."""
+        self._running: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
+        """Numbers by process. If nobody held the objects, the next start would take their ends."""
         self._post = ZmqMailbox(self._places.starter, self._places, [0], SystemClock())
 
     def start(self) -> None:
@@ -62,13 +62,16 @@ class Watch:
         environment = {**os.environ, **program.environment, **({} if memory is None else {MEMORY: str(memory)})}
         files = () if memory is None else (memory,)
         process = subprocess.Popen(program.command, env=environment, pass_fds=files, start_new_session=True)
-        self._running[process.pid] = number
+        self._running[process.pid] = number, process
 
     def wait(self) -> int:
         """Wait until group 0 has ended, or a server has failed."""
         while True:
             pid, status = os.wait()
-            number, code = self._running.pop(pid, None), os.waitstatus_to_exitcode(status)
+            number, process = self._running.pop(pid, (None, None))
+            code = os.waitstatus_to_exitcode(status)
+            if process is not None:
+                process.returncode = code
             if code == 0 and number == 0:
                 return 0
             if code == 0 or number is None:
