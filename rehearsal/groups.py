@@ -12,6 +12,10 @@ from rehearsal.machine.file import MachineFile
 from rehearsal.pace import BYTES_OF_GRADIENT, all_reduce_s
 from rehearsal.subject import Subject
 from replica.trainer.simulated_groups import ExchangePlan, GroupPace, ServerPace, parameter_sizes, server_bytes
+from replica.trainer.starters.watch import RETURNS
+
+LIVES = 1 + RETURNS
+"""Lives of a group in a training: its ranks are started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,8 @@ def plan_of(machine: MachineFile, training: Grouped, lives_s: Callable[[int], fl
         epochs=request.epochs,
         first_epoch=training.first_epoch,
         seed=training.seed,
-        lost_s={group: lives_s(ranks) for group in range(1, hybrid.groups)},
+        lives_s={group: tuple(lives_s(ranks) for _ in range(LIVES)) for group in range(1, hybrid.groups)},
+        returns_s=machine.start.build_s,
     )
 
 

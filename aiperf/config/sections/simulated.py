@@ -36,6 +36,7 @@ class SimulatedSection(Section):
     server_share: float = Field(0.05, gt=0, le=0.9)
     """Time of an update on a parameter server, as a share of a step."""
     lost_groups: Numbers = ()
-    """Groups, but for group 0, that are lost after one and a half times `epoch_seconds`."""
+    """Groups, but for group 0, that are lost after one and a half times `epoch_seconds`. They come
+    back with a later epoch, if there is one."""
     broken_replicas: Numbers = ()
     """Replicas that cannot start."""

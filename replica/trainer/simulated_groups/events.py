@@ -62,8 +62,14 @@ class GroupsInTime:
         self._update_bytes = 2 * sum(server.bytes for server in plan.servers)
         self._sends: list[tuple[float, int]] = []
         """Heap of the next message of each group: time and group."""
-        self._lost: set[int] = set()
+        self._lives = {group: list(lives) for group, lives in plan.lives_s.items()}
+        """Lives that groups have before them: seconds each."""
+        self._dies_s: dict[int, float] = {}
+        """Times at which groups are lost."""
+        self._ready_s: dict[int, float] = {}
+        """Times at which lost groups are ready to come back."""
         for group in range(len(plan.groups)):
+            self._live(group, 0.0)
             self._begin(group, 0.0)
 
     # The events.
@@ -80,10 +86,28 @@ class GroupsInTime:
         tally.computing_s += computing_s
         tally.group_s += wait_s + pace.all_reduce_s
         sends_s = from_s + computing_s + wait_s + pace.all_reduce_s
-        if group and sends_s >= self._plan.lost_s.get(group, inf):
-            self._lost.add(group)
+        if sends_s < self._dies_s.get(group, inf):
+            heappush(self._sends, (sends_s, group))
             return
-        heappush(self._sends, (sends_s, group))
+        # It may have died while it waited for an answer: the update was applied, and counts.
+        lost_s = max(from_s, self._dies_s[group])
+        self._finished.append((lost_s, tally.lost(group, LOST)))
+        self._ready_s[group] = lost_s + self._plan.returns_s
+
+    def _live(self, group: int, from_s: float) -> None:
+        """Let the next life of a group begin."""
+        self._dies_s[group] = from_s + self._lives[group].pop(0) if group in self._lives else inf
+
+    def _admit(self, epoch: int) -> None:
+        """Let lost groups that are ready begin, not before this epoch."""
+        for group, ready_s in list(self._ready_s.items()):
+            first = max(epoch, self._tallies[group].epoch + 1)
+            if ready_s <= self.now_s and first <= self._plan.epochs and self._lives[group]:
+                del self._ready_s[group]
+                self._tallies[group] = Tally(first, returned=True)
+                self._seen[group] = self._version
+                self._live(group, self.now_s)
+                self._compute(group, self.now_s)
 
     def _until(self, time_s: float) -> None:
         """Let all other groups work until a time of group 0."""
@@ -129,6 +153,7 @@ class GroupsInTime:
         """Let group 0 train an epoch; give the seconds that it takes."""
         began_s = self.now_s
         tally = self._tallies[0]
+        self._admit(tally.epoch)
         while tally.steps < self._plan.steps(0):
             sent_s, group = heappop(self._sends)
             goes_on_s = self._exchange(sent_s, group)
@@ -160,9 +185,6 @@ class GroupsInTime:
         began_s = self.now_s
         self._until(inf)
         self.now_s = max([self.now_s, *(at_s for at_s, _ in self._finished)])
-        for group in sorted(self._lost):
-            self._finished.append((self.now_s, self._tallies[group].lost(group, LOST)))
-        self._lost.clear()
         return self.now_s - began_s
 
     def images_at(self, time_s: float) -> int:

@@ -74,8 +74,11 @@ class ExchangePlan:
     first_epoch: int = 1
     """First epoch of this training: later if it is resumed."""
     seed: int | str = 0
-    lost_s: Mapping[int, float] = field(default_factory=dict)
-    """Seconds of the training after which groups other than 0 are lost, by group."""
+    lives_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    """Seconds after which groups other than 0 are lost, by group: from the first start, and from
+    each time that it comes back. After the last of these it stays lost."""
+    returns_s: float = 0.0
+    """Seconds from a loss until the group's ranks are ready again."""
 
     def share(self, group: int) -> int:
         """Images of a group in an epoch: image i is for group i mod G."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 
 from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.wire.messages import TrainRequest
@@ -14,6 +15,9 @@ GROUP_SHARE = 0.1
 
 LOST_AFTER = 1.5
 """Epochs after which groups are lost, by the clock."""
+
+BACK_AFTER = 0.5
+"""Epochs after which lost groups are ready to come back."""
 
 LEAST_PACE = 0.2
 
@@ -42,5 +46,6 @@ def plan_of(
             ServerPace(settings.server_share * step_s * size / max(sizes), bytes=size) for size in sizes
         ),
         train_images=course.train_images, step_images=step_images, epochs=request.epochs, first_epoch=first_epoch,
-        seed=request.seed, lost_s=dict.fromkeys(settings.lost_groups, LOST_AFTER * settings.epoch_seconds),
+        seed=request.seed, lives_s=dict.fromkeys(settings.lost_groups, (LOST_AFTER * settings.epoch_seconds, inf)),
+        returns_s=BACK_AFTER * settings.epoch_seconds,
     )  # fmt: skip

@@ -12,6 +12,8 @@ class Tally:
     """Updates of one group in its present epoch."""
 
     epoch: int
+    returned: bool | None = None
+    """True if the group was lost before and begins again with this epoch."""
     steps: int = 0
     images: int = 0
     staleness: list[int] = field(default_factory=list)
@@ -31,12 +33,12 @@ class Tally:
         return ExchangeFacts(
             epoch=self.epoch, group=group, updates=self.steps, images=self.images, staleness=tuple(self.staleness),
             computing_s=self.computing_s, group_s=self.group_s, waiting_s=self.waiting_s,
-            bytes_exchanged=self.steps * update_bytes,
+            bytes_exchanged=self.steps * update_bytes, returned=self.returned,
         )  # fmt: skip
 
     def lost(self, group: int, reason: str) -> ExchangeFacts:
         """The facts of a lost group: what the servers have applied in its last epoch."""
         return ExchangeFacts(
             epoch=self.epoch, group=group, updates=self.steps, images=self.images, staleness=tuple(self.staleness),
-            computing_s=0.0, group_s=0.0, waiting_s=0.0, bytes_exchanged=0, lost=reason,
+            computing_s=0.0, group_s=0.0, waiting_s=0.0, bytes_exchanged=0, lost=reason, returned=self.returned,
         )  # fmt: skip

@@ -80,17 +80,18 @@ def machine_of(**failures: float) -> MachineFile:
 
 def test_a_rank_that_dies_costs_its_group_or_with_group_0_the_training(tmp_path: Path) -> None:
     config = load_config(overrides={
-        "run.replicas": 2, "run.duration": "4h", "training.trainer": "simulated", "search.strategy": "random",
+        "run.replicas": 2, "run.duration": "2h", "training.trainer": "simulated", "search.strategy": "random",
         "search.hpo": "random", "training.groups": 4, "training.parameter_servers": 3, "training.max_epochs": 6,
     })  # fmt: skip
-    conduct(tmp_path / "run", Rehearsal(config, machine_of(rank_mtbf_h=20.0)))
+    conduct(tmp_path / "run", Rehearsal(config, machine_of(rank_mtbf_h=4.0)))
     paths = RunPaths(tmp_path / "run")
     assert verify(paths) == []
     bodies = bodies_of(tmp_path / "run")
     lost = [body for body in bodies if isinstance(body, GroupExchanged) and body.lost is not None]
     failed = [body for body in bodies if isinstance(body, TrialFailed)]
-    assert {body.group for body in lost} <= {1, 2, 3}
     assert lost
+    assert {body.group for body in lost} <= {1, 2, 3}
+    assert [body for body in bodies if isinstance(body, GroupExchanged) and body.returned]
     assert {body.kind for body in failed} == {"rank_lost"}
     assert build_report(read_run(paths)).status == "SIMULATED"
 

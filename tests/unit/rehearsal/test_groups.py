@@ -44,7 +44,7 @@ def test_a_step_of_a_group_by_hand() -> None:
     assert first.all_reduce_s == pytest.approx(4 * 0.25, rel=1e-3)
     assert first.broadcast_s == pytest.approx(2 * 0.25, rel=1e-3)
     assert (first.ranks, plan.step_images, plan.train_images) == (4, 16, 412_416)
-    assert plan.lost_s == {1: inf}
+    assert plan.lives_s == {1: (inf,) * 4}
 
 
 def test_each_server_is_as_slow_as_what_it_has_and_as_late_as_what_is_sent_before() -> None:
@@ -65,7 +65,9 @@ def test_groups_of_a_machine_with_spread_have_paces_of_their_own() -> None:
 
 
 def test_the_lives_of_groups_are_those_of_their_ranks() -> None:
-    assert plan_of(MACHINE, grouped(MACHINE, 4, 1), float).lost_s == {1: 2.0, 2: 2.0, 3: 2.0}
+    plan = plan_of(MACHINE, grouped(MACHINE, 4, 1), float)
+    assert plan.lives_s == dict.fromkeys((1, 2, 3), (2.0,) * 4), "it comes back three times"
+    assert plan.returns_s == MACHINE.start.build_s
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8, 100])

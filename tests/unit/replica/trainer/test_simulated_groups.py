@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from math import inf
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -152,15 +153,32 @@ def test_the_slowest_of_many_ranks_is_drawn_as_if_each_were() -> None:
 
 
 def test_a_lost_group_costs_itself() -> None:
-    plan = plan_of(1.0, 1.0, 1.0, servers=(ServerPace(0.01),), train_images=300, epochs=3, lost_s={2: 15.0})
-    *_, last = reported = trained(plan)
-    lost = [facts for facts in last[1] if facts.lost is not None]
+    plan = plan_of(1.0, 1.0, 1.0, servers=(ServerPace(0.01),), train_images=300, epochs=3, lives_s={2: (15.0,)})
+    _, then, last = reported = trained(plan)
+    assert [facts for facts in last[1] if facts.group == 2] == []
+    lost = [facts for facts in then[1] if facts.lost is not None]
     assert [(each.group, each.epoch, each.lost) for each in lost] == [(2, 2, "simulated")]
     assert 0 < lost[0].updates < 10
     assert (lost[0].waiting_s, lost[0].bytes_exchanged) == (0.0, 0)
     others = [facts for _, found, _ in reported for facts in found if facts.group < 2]
     assert [each.images for each in others] == [100] * 6
     assert sum(images for images, _, _ in reported) == 600 + 100 + lost[0].images
+
+
+def test_a_lost_group_comes_back_with_an_epoch_of_group_0() -> None:
+    lives = {1: (15.0, 20.0, inf)}
+    plan = plan_of(1.0, 1.0, servers=(ServerPace(0.01),), train_images=200, epochs=9, lives_s=lives, returns_s=8.0)
+    reported = trained(plan)
+    own = [facts for _, found, _ in reported for facts in found if facts.group == 1]
+    # Lost at 15 s in its second epoch, ready at 23 s: the fourth epoch begins at 30.3 s. Lost again
+    # at 50.3 s and ready at 58.3 s: the seventh begins at 60.6 s.
+    assert [(each.epoch, each.lost is not None, each.returned) for each in own][:4] == [
+        (1, False, None), (2, True, None), (4, False, True), (5, True, None),
+    ]  # fmt: skip
+    assert [each.epoch for each in own[4:]] == [7, 8, 9]
+    assert own[4].returned
+    assert own[2].staleness == (0, 10), "it begins with the servers' values, and after group 0's first update"
+    assert sum(each.images for each in own) + 900 == sum(images for images, _, _ in reported)
 
 
 def test_after_the_target_every_other_group_sends_one_more_update() -> None:
@@ -253,4 +271,5 @@ def test_lost_groups_are_named_by_a_setting(request_of_groups: TrainRequest) -> 
     lost = [each for each in seen.groups if each.lost is not None]
     assert [each.group for each in lost] == [1]
     assert lost[0].epoch in (1, 2)
+    assert [each.group for each in seen.groups if each.returned] == [1]
     assert sum(each.images for each in seen.groups) == sum(each.images_trained for each in seen.epochs)
