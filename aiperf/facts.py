@@ -83,6 +83,12 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     those of all ranks are summed: waits for slower ranks are a part. None: one rank has no other,
     and not every framework can tell it apart.
     """
+    correct_trained: Many | None = None
+    """Trained images whose top-1 class was right as they were trained; None: not counted.
+
+    Each by the weights of its step, with dropout and the moments of its batch: no image is
+    evaluated for it.
+    """
 
     @property
     def accuracy(self) -> float | None:
@@ -90,6 +96,13 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
         if self.correct is None or self.images_evaluated <= 0:
             return None
         return self.correct / self.images_evaluated
+
+    @property
+    def training_accuracy(self) -> float | None:
+        """Top-1 accuracy on the trained images, as they were trained; None: not counted."""
+        if self.correct_trained is None or self.images_trained <= 0:
+            return None
+        return self.correct_trained / self.images_trained
 
     @property
     def images_validated(self) -> int:

@@ -22,8 +22,8 @@ from aiperf.wire.messages import Phase
 
 PHASES: tuple[str, ...] = get_args(Phase)
 
-PLACE, SEQUENCE, TIME, MONOTONIC, TRIAL, EPOCH, TRAINED, EVALUATED, CORRECT = range(9)
-"""The columns of epochs, and all but the last of reports of progress: place of the line from 0,
+PLACE, SEQUENCE, TIME, MONOTONIC, TRIAL, EPOCH, TRAINED, EVALUATED, CORRECT, CORRECT_TRAINED = range(10)
+"""The columns of epochs, and all but the last two of reports of progress: place of the line from 0,
 sequence number, UTC and monotonic milliseconds of the writer, and what the record says.
 """
 
@@ -81,7 +81,7 @@ class Epochs:
     of a scientific workload, and the hashes of states, or None.
     """
 
-    whole: Numbers = field(default_factory=lambda: rows_of(9))
+    whole: Numbers = field(default_factory=lambda: rows_of(10))
     measured: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, len(_MEASURED))))
     hashes: NDArray[np.bytes_] = field(default_factory=lambda: np.zeros((0, 2), "S1"))
     further: NDArray[Any] = field(default_factory=lambda: np.zeros(0, object))
@@ -99,13 +99,14 @@ class Epochs:
 
     def body(self, row: int) -> EpochCompleted:
         """The record of a row."""
-        trial, epoch, trained, evaluated, correct = self.whole[row, TRIAL:].tolist()
+        trial, epoch, trained, evaluated, *right = self.whole[row, TRIAL:].tolist()
+        correct, correct_trained = (None if value == UNCLASSIFIED else value for value in right)
         loss, validation_loss, learning_rate, *spent = self.measured[row].tolist()
         evidence, weights = (text_of(value) or None for value in self.hashes[row].tolist())
         quality, measures, training_measures, state, resumed, *tested = self.further[row] or _NOTHING
         return EpochCompleted(
             trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated,
-            correct=None if correct == UNCLASSIFIED else correct, loss=loss, validation_loss=validation_loss,
+            correct=correct, correct_trained=correct_trained, loss=loss, validation_loss=validation_loss,
             learning_rate=learning_rate, measured_quality=quality, evidence=evidence, measures=measures,
             training_measures=training_measures, weights=weights, state=state, resumed=resumed,
             input_s=None if isnan(spent[0]) else spent[0], exchange_s=None if isnan(spent[1]) else spent[1],
@@ -181,7 +182,8 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
     # Whole numbers have no NaN, so a missing one is a number that no record can have.
     trials = np.array([-1 if body.trial is None else body.trial for body in phases], np.int64)
     names = np.array([codes[body.phase] for body in phases], np.int64)
-    correct = np.array([UNCLASSIFIED if body.correct is None else body.correct for body in done], np.int64)
+    right = [[UNCLASSIFIED if value is None else value for value in map(attrgetter(name), done)]
+             for name in ("correct", "correct_trained")]  # fmt: skip
     images = ("trial", "epoch", "images_trained", "images_evaluated")
     # `np.array` would make a table of two dimensions of tuples with equal lengths.
     further = np.empty(len(done), object)
@@ -192,7 +194,7 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
         np.column_stack([at[1], *_numbers(reports, *images)]),
         Witnesses(np.column_stack([at[2], *_numbers(heard, "trial", "epoch", "sequence")]),
                   texts([body.writer for body in heard]), texts([body.digest for body in heard])),
-        Epochs(np.column_stack([at[3], *_numbers(done, *images), correct]),
+        Epochs(np.column_stack([at[3], *_numbers(done, *images), *(np.array(values, np.int64) for values in right)]),
                np.column_stack([np.array(list(map(attrgetter(name), done)), np.float64) for name in _MEASURED]),
                hashes.reshape(-1, 2), further),
     )  # fmt: skip

@@ -35,8 +35,8 @@ class WorkColumns:
     """The epochs and reports of all trials, which are meant by their places from 0.
 
     `epochs` has a row for each: place of the trial, time, number, images trained and evaluated, and
-    correct ones. `reports` has the first five of these. Both are in the order of trials, and epochs
-    in that of their numbers.
+    correct ones of those evaluated; further columns are the caller's. `reports` has the first five
+    of these. Both are in the order of trials, and epochs in that of their numbers.
     """
 
     costs: tuple[Operations, ...]

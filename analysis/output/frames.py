@@ -169,13 +169,12 @@ def _replicas(report: Report) -> pd.DataFrame:
 
 def epoch_table(data: RunData) -> pd.DataFrame:
     """Every completed epoch, on the primary's clock, including those too late to count."""
-    names = ("trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "loss", "validation_loss",
-             "learning_rate", "input_s", "exchange_s")  # fmt: skip
+    names = ("trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "correct_trained",
+             "loss", "validation_loss", "learning_rate", "input_s", "exchange_s")  # fmt: skip
     found = every_epoch(data.ledger)
-    trials, numbers, trained, evaluated, correct = found.whole[:, TRIAL:].T
-    known: Any = correct.tolist()
-    if (correct == UNCLASSIFIED).any():
-        known = [None if value == UNCLASSIFIED else value for value in known]
+    trials, numbers, trained, evaluated, *right = found.whole[:, TRIAL:].T
+    # Whole numbers stay whole next to missing ones.
+    known = [pd.arrays.IntegerArray(column.copy(), column == UNCLASSIFIED) for column in right]
     t_s = (found.column(TIME) - (data.start_ms or 0)) / 1000
-    columns = (trials, numbers, t_s, trained, evaluated, known, *found.measured.T)
+    columns = (trials, numbers, t_s, trained, evaluated, *known, *found.measured.T)
     return pd.DataFrame(dict(zip(names, columns, strict=True)))

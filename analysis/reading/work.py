@@ -11,13 +11,13 @@ import numpy as np
 from aiperf.facts import Stamped
 from aiperf.network.operations import Operations
 from aiperf.records.bodies import EpochCompleted
-from aiperf.records.columns import CORRECT, EPOCH, EVALUATED, TIME, TRAINED, Epochs, joined
+from aiperf.records.columns import CORRECT, CORRECT_TRAINED, EPOCH, EVALUATED, TIME, TRAINED, Epochs, joined
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
 from aiperf.rules.work import NEVER, Numbers, WorkColumns
 
 _OF_REPORT = (TIME, EPOCH, TRAINED, EVALUATED)
-_OF_EPOCH = (*_OF_REPORT, CORRECT)
+_OF_EPOCH = (*_OF_REPORT, CORRECT, CORRECT_TRAINED)
 
 
 @dataclass(frozen=True)
@@ -89,5 +89,5 @@ def _in_order(rows: Numbers) -> Numbers:
 
 
 def epoch_rows(entry: TrialLedger) -> Numbers:
-    """Time, number, images and correct ones of each epoch, as they were recorded."""
+    """Time, number, images and correct ones, evaluated and trained, of each epoch, as recorded."""
     return entry.epochs.rows.whole[:, _OF_EPOCH]

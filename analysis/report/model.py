@@ -135,6 +135,10 @@ class TrialPart(Part):
     """Convolutions and dense layers of the architecture."""
     share_of_ceiling: float | None = None
     """Roofline time of its images / time of its training and evaluation; null if not known."""
+    best_training_accuracy: float | None = None
+    """Best top-1 accuracy on training images as they were trained, of an epoch that counts; null if
+    none counted them.
+    """
 
 
 class HyperparameterPart(Part):

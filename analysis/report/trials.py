@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
+from numpy.typing import NDArray
 
+from aiperf.facts import UNCLASSIFIED
 from aiperf.records.entries import TrialLedger, when
 from aiperf.rules.work import NEVER, WorkColumns
 from analysis.reading.run_data import RunData
@@ -25,6 +28,7 @@ class Result:
     epochs: int
     best_accuracy: float | None
     """Best accuracy of a completed epoch; one without evaluated images counts as 0."""
+    best_training_accuracy: float | None
     died_ms: int | None
 
 
@@ -42,10 +46,20 @@ def _results(work: WorkColumns, end_ms: int) -> Iterator[Result]:
     epochs = np.bincount(work.epochs[:, 0], minlength=len(work))
     best = np.zeros(len(work))
     np.maximum.at(best, work.epochs[:, 0], np.nan_to_num(work.accuracies()))
-    columns = (trained, evaluated, operations, alive, epochs, best, work.died_ms)
-    for done, judged, amount, living, count, accuracy, died_ms in zip(*(c.tolist() for c in columns), strict=True):
+    columns = (trained, evaluated, operations, alive, epochs, best, _training_accuracies(work), work.died_ms)
+    for done, judged, amount, living, count, accuracy, training, died_ms in zip(
+        *(c.tolist() for c in columns), strict=True
+    ):
         yield Result(done, judged, amount, living, count, accuracy if count else None,
-                     None if died_ms == NEVER else died_ms)  # fmt: skip
+                     None if isnan(training) else training, None if died_ms == NEVER else died_ms)  # fmt: skip
+
+
+def _training_accuracies(work: WorkColumns) -> NDArray[np.float64]:
+    """The best of each trial's epochs; NaN if none counted them."""
+    rows = work.epochs[(work.epochs[:, 6] != UNCLASSIFIED) & (work.epochs[:, 3] > 0)]
+    best = np.full(len(work), np.nan)
+    np.fmax.at(best, rows[:, 0], rows[:, 6] / rows[:, 3])
+    return best
 
 
 def _part(data: RunData, entry: TrialLedger, result: Result) -> TrialPart:
@@ -67,6 +81,7 @@ def _part(data: RunData, entry: TrialLedger, result: Result) -> TrialPart:
         hyperparameters=begun.hyperparameters if begun else {},
         epochs=result.epochs,
         best_accuracy=result.best_accuracy,
+        best_training_accuracy=result.best_training_accuracy,
         predicted_accuracy=entry.ended.body.predicted_accuracy if entry.ended else None,
         images_trained=result.trained,
         images_evaluated=result.evaluated,

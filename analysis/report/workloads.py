@@ -30,6 +30,10 @@ class QualityPart(Part):
     """Measures of training examples by name, in the last epoch of a training; else empty."""
     test_measures: dict[str, float] = Field(default_factory=dict)
     """Measures of the test split by name, in the last epoch of a training; else empty."""
+    training_accuracy: float | None = None
+    """Share of the epoch's training images whose top-1 class was right as they were trained; null
+    if none were counted.
+    """
 
 
 class ModelTrialPart(Part):

@@ -72,6 +72,13 @@ class CompiledSteps(Protocol):
     def share(self) -> None:
         """Give every rank the weights and the optimiser's state of rank 0."""
 
+    def take_correct(self) -> int | None:
+        """Take the number of training images whose top-1 class was right, since the last call.
+
+        It is over all ranks, which call it together; steps of `prepare` do not count. None if the
+        workload does not classify.
+        """
+
     def average_statistics(self) -> None:
         """Give every rank the mean of the weights without gradients (moving statistics)."""
 

@@ -299,6 +299,7 @@ class Training:
         trained = self._train(epoch, report)
         if epoch < self._request.epochs:
             self._epochs.open(epoch + 1)
+        correct = self._steps.take_correct()
         self._steps.average_statistics()
         # Copied after the average of statistics: the weights that are evaluated are those that are
         # kept.
@@ -306,7 +307,7 @@ class Training:
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
-        facts = replace(facts, **seconds_of(self._epochs.waited_s, self._exchanged_s))
+        facts = replace(facts, correct_trained=correct, **seconds_of(self._epochs.waited_s, self._exchanged_s))
         facts = self._judge_finally(facts, so_far, report)
         if self._evidence.wanted:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))

@@ -141,13 +141,24 @@ def utilisation_chart(data: RunData) -> Chart | None:
     return Chart("utilisation", "Use of the nodes over time, mean over all nodes.", plot)
 
 
-def trial_chart() -> Chart:
-    """The curve of the trial that the reader opens: empty until then."""
+MEASURED = {"accuracy": "validation", "training": "training"}
+"""Columns of a trial's curves and their labels."""
+
+
+def trial_chart(trained: bool) -> Chart:
+    """The curves of the trial that the reader opens: empty until then.
+
+    `trained`: also on the training images.
+    """
     plot = new_plot("epoch", "top-1 accuracy", height=200)
     plot.x_range, plot.y_range = Range1d(0, 1), Range1d(0, 1.02)
-    source = ColumnDataSource({"epoch": [], "accuracy": []}, name="curve")
-    plot.line("epoch", "accuracy", source=source, color=COLOURS[0], line_width=2)
-    marks = plot.scatter("epoch", "accuracy", source=source, size=7, color=COLOURS[0])
-    add_hover(plot, [("epoch", "@epoch"), ("accuracy", "@accuracy{0.0000}")], [marks])
+    source = ColumnDataSource({"epoch": [], "accuracy": [], "training": []}, name="curve")
+    for colour, (column, label) in zip(COLOURS, [*MEASURED.items()][: 1 + trained], strict=False):
+        dash, legend = ("dashed" if column == "training" else "solid"), ({"legend_label": label} if trained else {})
+        plot.line("epoch", column, source=source, color=colour, line_width=2, line_dash=dash, **legend)
+        marks = plot.scatter("epoch", column, source=source, size=7, color=colour)
+        add_hover(plot, [("epoch", "@epoch"), (f"{label} accuracy", f"@{column}{{0.0000}}")], [marks])
     plot.xaxis[0].ticker.min_interval = 1
-    return Chart("trial", "Measured validation accuracy of each epoch of the trial.", plot)
+    add_legend(plot)
+    how = "; on training images, as they were trained" if trained else ""
+    return Chart("trial", f"Measured accuracy of each epoch of the trial, on validation images{how}.", plot)

@@ -16,19 +16,23 @@ MOST_TRIALS = 400
 
 
 def trial_details(data: RunData, trials: list[TrialPart]) -> list[dict[str, Any]]:
-    """The facts of each trial that its row opens, with the accuracy of each of its epochs."""
+    """The facts of each trial that its row opens, with the accuracies of each of its epochs."""
     return [_details(data, trial) for trial in trials]
 
 
 def _details(data: RunData, trial: TrialPart) -> dict[str, Any]:
-    measured = [(epoch.body.epoch, epoch.body.accuracy) for epoch in data.work.epochs_of(trial.id)]
-    known = [(number, round(accuracy, 5)) for number, accuracy in measured if accuracy is not None]
+    known = [epoch.body for epoch in data.work.epochs_of(trial.id) if epoch.body.accuracy is not None]
     return {
         "id": trial.id,
-        "epochs": [number for number, _ in known],
-        "accuracy": [accuracy for _, accuracy in known],
+        "epochs": [body.epoch for body in known],
+        "accuracy": [_rounded(body.accuracy) for body in known],
+        "training": [_rounded(body.training_accuracy) for body in known],
         "facts": [[name, text] for name, text in _facts(data, trial).items() if text],
     }
+
+
+def _rounded(accuracy: float | None) -> float | None:
+    return None if accuracy is None else round(accuracy, 5)
 
 
 def _facts(data: RunData, trial: TrialPart) -> dict[str, str]:

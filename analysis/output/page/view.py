@@ -265,7 +265,7 @@ def _charts(data: RunData, report: Report, best: Best | None) -> Iterator[Chart]
     yield from quality_charts(report)
     yield from hybrid_charts(report)
     if report.trials:
-        yield trial_chart()
+        yield trial_chart(any(trial.best_training_accuracy is not None for trial in report.trials))
     for chart in (roofline_plot(report), utilisation_chart(data)):
         if chart is not None:
             yield chart

@@ -157,7 +157,8 @@
     const figure = document.getElementById("figure-trial");
     if (figure) figure.hidden = !trial.epochs.length;
     if (plot) {
-      plot.renderers[0].data_source.data = { epoch: trial.epochs, accuracy: trial.accuracy };
+      const training = trial.training.map(accuracy => accuracy ?? NaN);
+      plot.renderers[0].data_source.data = { epoch: trial.epochs, accuracy: trial.accuracy, training };
       plot.x_range.setv({ start: 0, end: Math.max(1, ...trial.epochs) + 0.5 });
     }
   };

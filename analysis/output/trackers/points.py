@@ -101,6 +101,7 @@ def _trial_points(data: RunData, trial: int) -> Iterator[Point]:
         body = epoch.body
         values = {
             "accuracy": body.accuracy,
+            "training_accuracy": body.training_accuracy,
             "quality": body.measured_quality,
             "loss": body.loss,
             "validation_loss": body.validation_loss,

@@ -17,6 +17,7 @@ from aiperf.facts import UNCLASSIFIED
 from aiperf.records.bodies import TrialEnded, TrialStarted
 from aiperf.records.columns import (
     CORRECT,
+    CORRECT_TRAINED,
     EPOCH,
     EVALUATED,
     PLACE,
@@ -170,9 +171,10 @@ def _epochs(traces: Traces, view: RunView) -> Iterator[Damage]:
     planned = np.array([start.epochs for start in starts], np.int64)[of]
     for row in places_of(rows[:, EPOCH] > planned):
         yield _at(traces, rows, row, "bounds", f"epoch {rows[row, EPOCH]}", f"at most {planned[row]}, as planned")
-    for row in places_of(rows[:, CORRECT] > rows[:, EVALUATED]):
-        found = f"{rows[row, CORRECT]} of {rows[row, EVALUATED]} evaluated images correct"
-        yield _at(traces, rows, row, "bounds", found, "0 to all of them")
+    for correct, of_images, which in ((CORRECT, EVALUATED, "evaluated"), (CORRECT_TRAINED, TRAINED, "trained")):
+        for row in places_of(rows[:, correct] > rows[:, of_images]):
+            found = f"{rows[row, correct]} of {rows[row, of_images]} {which} images correct"
+            yield _at(traces, rows, row, "bounds", found, "0 to all of them")
     yield from check_finite(traces)
     imagenet = view.config.run.dataset == IMAGENET.name
     for row, quality in qualities_of(epochs):

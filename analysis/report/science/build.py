@@ -243,7 +243,7 @@ def _curve(data: RunData, model: Model) -> tuple[QualityPart, ...]:
             t_s=(reading.time_ms - model.start_ms) / 1000, trial=reading.trial, epoch=reading.facts.epoch,
             images=trained, operations=done, quality=reading.quality, reached=reading.reached,
             measures=reading.facts.measures or {}, training_measures=reading.facts.training_measures or {},
-            test_measures=reading.facts.test_measures or {},
+            test_measures=reading.facts.test_measures or {}, training_accuracy=reading.facts.training_accuracy,
         )
         for reading, trained, done in zip(model.readings, images, operations, strict=True)
     )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.model.correct import CorrectImages
 
 LOSS_SCALING = 4
 """Number of variables of Keras's loss scaling: scalars in front of those of its optimiser."""
@@ -18,10 +19,14 @@ LOSS_SCALING = 4
 class KerasState:
     """The part of `CompiledSteps` that reads and sets variables."""
 
-    def __init__(self, model: Any, optimiser: Any, collective: Collective) -> None:
+    def __init__(
+        self, model: Any, optimiser: Any, collective: Collective, correct: CorrectImages | None = None
+    ) -> None:
         self._model = model
         self._optimiser = optimiser
         self._collective = collective
+        self._correct = correct
+        """The counter that the training steps add to; None if they classify nothing."""
 
     def set_learning_rate(self, rate: float) -> None:
         """Set the learning rate of the training steps that follow."""
@@ -54,7 +59,8 @@ class KerasState:
     def restore(self, state: Sequence[NDArray[Any]]) -> None:
         """Set all variables, but for a loss scaling that only one of the two precisions has.
 
-        Raises ValueError if the shapes are those of another model.
+        Training images are counted from 0 again. Raises ValueError if the shapes are those of
+        another model.
         """
         model, slots = list(self._model.variables), self._slots
         found = [value.shape for value in state]
@@ -66,12 +72,18 @@ class KerasState:
             scalars = found[len(model) : len(model) + skipped] == [()] * skipped
             if scalars and [tuple(variable.shape) for variable in variables] == [value.shape for value in kept]:
                 assign(variables, kept)
+                if self._correct is not None:
+                    self._correct.clear()
                 return
         raise ValueError("it is of another architecture")
 
     def share(self) -> None:
         """Give every rank the weights and the optimiser's state of rank 0."""
         self._collective.broadcast_variables([*self._model.weights, *self._optimiser.variables])
+
+    def take_correct(self) -> int | None:
+        """Take the number of training images, of all ranks, that were classified rightly."""
+        return None if self._correct is None else self._correct.take(self._collective)
 
     def average_statistics(self) -> None:
         """Give every rank the mean of the weights that gradients do not train."""

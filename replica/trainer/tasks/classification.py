@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from replica.trainer.model.correct import CorrectImages
 from replica.trainer.model.objectives import logits_of
 from replica.trainer.tasks.contract import Measures
 from replica.trainer.tasks.single import SingleNetwork
@@ -26,16 +27,19 @@ class SignalClassification(SingleNetwork):
 
     columns = 5
     target_shape = (3,)
+    correct: CorrectImages
 
     def __init__(self, settings: OneNetwork) -> None:
         super().__init__(settings)
         self.forward: Forward = logits_of(self.network)
         """Function that computes the logits; a framework may put a faster one in its place."""
+        self.correct = CorrectImages()
 
     def losses(self, inputs: Any, targets: Any) -> tuple[Any, ...]:
         """The categorical cross-entropy of each example."""
-        logits = self.forward(inputs, training=True)
-        return (keras.losses.categorical_crossentropy(targets[:, :2], logits, from_logits=True),)
+        labels, logits = targets[:, :2], self.forward(inputs, training=True)
+        self.correct.add(labels, logits)
+        return (keras.losses.categorical_crossentropy(labels, logits, from_logits=True),)
 
     def rows(self, inputs: Any, targets: Any) -> Any:
         """Rows of the probability of signal, then 1 or 0 for: it is larger, it is signal, it is

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from replica.trainer.model.correct import CorrectImages
+
 Measures = dict[str, float]
 """Qualities by name, such as {"accuracy": 0.87, "auc": 0.94}."""
 
@@ -52,6 +54,10 @@ class Task(Protocol):
     @property
     def target_shape(self) -> tuple[int, ...]:
         """Shape of one example's target, without the batch."""
+
+    @property
+    def correct(self) -> CorrectImages | None:
+        """The counter that `losses` adds to; None if the task classifies nothing."""
 
     @property
     def columns(self) -> int:

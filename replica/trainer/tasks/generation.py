@@ -88,6 +88,8 @@ class Generation:
     generator starts from, and 1 if the discriminator's labels are flipped for this batch, else 0.
     """
 
+    correct = None
+
     def __init__(self, settings: GenerationSettings) -> None:
         self._settings = settings
         architectures = {"generator": generator(settings), "discriminator": discriminator(settings)}

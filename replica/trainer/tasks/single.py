@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replica.trainer.model.builder import build_model, check_model
+from replica.trainer.model.correct import CorrectImages
 from replica.trainer.tasks.contract import Part
 from workloads.settings.single import OneNetwork
 
@@ -11,6 +12,7 @@ class SingleNetwork:
     """The part of `Task` that follows from one network."""
 
     target_shape: tuple[int, ...]
+    correct: CorrectImages | None = None
 
     def __init__(self, settings: OneNetwork) -> None:
         architecture = settings.build()

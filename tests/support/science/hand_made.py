@@ -177,6 +177,7 @@ class ScienceRun(HandMadeRun):
             validation_loss=1.0, learning_rate=0.01, measures=dict(measures),
             measured_quality=first if TERMS[job.workload]["higher"] else -first,
             training_measures=dict(training) if training is not None else None,
+            correct_trained=trained - 1 if training is not None else None,
             test_images=TEST_IMAGES if test else None, test_measures=dict(test) if test is not None else None,
         ))  # fmt: skip
         return self

@@ -11,10 +11,12 @@ import pytest
 
 from aiperf.records.bodies import PhaseBegan
 from aiperf.run_directory.architectures import ArchitectureStore
+from analysis.output.frames import csv_text, epoch_table
 from analysis.output.page.lineage import best_of, morph_words
 from analysis.output.page.machine import machine_of, replicas_of
 from analysis.output.page.network_chart import KINDS, change_of, network_chart, skips
 from analysis.output.page.phase_charts import HEIGHT, phase_charts
+from analysis.output.page.time_charts import trial_chart
 from analysis.output.page.trials import safe_json, trial_details
 from analysis.output.page.view import report_page
 from analysis.output.page.vocabulary import readable_time, sentence
@@ -214,6 +216,20 @@ def test_the_details_of_a_trial_say_what_was_compiled(tmp_path: Path) -> None:
     data = read_run(run.paths)
     (details,) = trial_details(data, [*build_report(data).trials])
     assert ["compiled", "33 regions, each shape once"] in details["facts"]
+
+
+def test_the_curve_of_a_trial_has_the_accuracy_on_training_images_if_it_was_counted(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).at(40).epoch(1, 1, correct_trained=479)
+    data = read_run(run.at(70).epoch(1, 2).end(100).paths)
+    report = build_report(data)
+    (trial,) = report.trials
+    assert trial.best_training_accuracy == 479 / 1437
+    (details,) = trial_details(data, [trial])
+    assert (details["epochs"], details["training"]) == ([1, 2], [0.33333, None])
+    assert csv_text(epoch_table(data)[["epoch", "correct_trained"]]).split() == ["epoch,correct_trained", "1,479", "2,"]
+    drawn = {trained: [item.label.value for legend in trial_chart(trained).plot.legend for item in legend.items]
+             for trained in (True, False)}  # fmt: skip
+    assert drawn == {True: ["validation", "training"], False: []}
 
 
 def test_an_accuracy_stands_by_the_trial_that_reached_it_and_losses_are_named(tmp_path: Path) -> None:

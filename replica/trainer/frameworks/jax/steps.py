@@ -31,6 +31,7 @@ from replica.trainer.frameworks.jax.collective import JaxCollective
 from replica.trainer.frameworks.jax.raw_state import RawState, Step, Values
 from replica.trainer.model import objectives
 from replica.trainer.model.builder import normalise_by
+from replica.trainer.model.correct import CorrectImages
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import update_for
 from workloads.contract import Workload
@@ -123,7 +124,8 @@ class JaxSteps(KerasState):
     def __init__(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
-        super().__init__(model, optimiser, collective)
+        correct = CorrectImages()
+        super().__init__(model, optimiser, collective, correct)
         fuse_normalisation(model)
         self._batch_size = request.batch_size
         body = objectives.without_softmax(model)
@@ -134,6 +136,8 @@ class JaxSteps(KerasState):
         self._trained = list(model.trainable_variables)
         own = {id(variable) for variable in self._trained}
         self._others = [variable for variable in model.variables if id(variable) not in own]
+        self._others.append(correct.variable)
+        self._count_correct = correct.add
         self._stateless = StatelessOptimiser(optimiser)
         self._update = update_for(self._stateless, collective, request)
         self._together = collective if isinstance(collective, JaxCollective) else None
@@ -171,6 +175,11 @@ class JaxSteps(KerasState):
         """Set all variables. Raises ValueError if the shapes are those of another model."""
         self._raw.write()
         super().restore(state)
+
+    def take_correct(self) -> int | None:
+        """Take the number of training images, of all ranks, that were classified rightly."""
+        self._raw.write()
+        return super().take_correct()
 
     def share(self) -> None:
         """Give every rank the weights and the optimiser's state of rank 0."""
@@ -229,6 +238,7 @@ class JaxSteps(KerasState):
             known = [*zip(self._trained, trained, strict=True), *zip(self._others, others, strict=True)]
             with keras.StatelessScope(state_mapping=known) as scope, counting(mask):
                 outputs = self._body(_normalised(images), training=True)
+                self._count_correct(labels, outputs, mask)
             losses = self._loss(labels, outputs)
             after = [scope.get_current_value(variable) for variable in self._others]
             if mask is None:

@@ -17,6 +17,7 @@ from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import BlankBatch
 from replica.trainer.model import objectives
 from replica.trainer.model.builder import normalise_by
+from replica.trainer.model.correct import CorrectImages
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import update_for
 from workloads.contract import Workload
@@ -51,7 +52,7 @@ class TensorFlowSteps(KerasState):
     def __init__(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
-        super().__init__(model, optimiser, collective)
+        super().__init__(model, optimiser, collective, CorrectImages())
         fuse_normalisation(model)
         self._trained = list(model.trainable_variables)
         self._loss = objectives.find(workload.training_loss(request))
@@ -75,8 +76,11 @@ class TensorFlowSteps(KerasState):
     def _own_gradients(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
         """Compute this rank's sums, and the gradients of its mean loss."""
         with tf.GradientTape() as tape:
-            losses = self._loss(labels, self._model(images, training=True))
+            outputs = self._model(images, training=True)
+            losses = self._loss(labels, outputs)
             loss = self._optimiser.scale_loss(tf.reduce_mean(losses))
+        if self._correct is not None:
+            self._correct.add(labels, outputs)
         sums = tf.stack([tf.reduce_sum(losses), tf.cast(tf.shape(images)[0], tf.float32)])
         return sums, tape.gradient(loss, self._trained)
 

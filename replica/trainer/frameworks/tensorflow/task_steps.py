@@ -19,7 +19,7 @@ class TensorFlowTaskSteps(TensorFlowSteps):
     """Steps as `tf.function`s (`TaskSteps`)."""
 
     def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
-        KerasState.__init__(self, task.network, optimiser, collective)
+        KerasState.__init__(self, task.network, optimiser, collective, task.correct)
         self._task = task
         self._trained = trained_variables(task)
         self._kept = KeptRows(task.columns)

@@ -23,6 +23,7 @@ from replica.trainer.frameworks.torch.network import Network, network_of
 from replica.trainer.frameworks.torch.step_graph import Capture, CudaGraph, Graph
 from replica.trainer.frameworks.torch.transfer import Transfer
 from replica.trainer.model import objectives
+from replica.trainer.model.correct import CorrectImages
 from replica.trainer.model.state import KerasState
 from replica.trainer.updates import update_for
 from workloads.contract import Workload
@@ -45,7 +46,7 @@ class TorchSteps(KerasState):
     def __init__(
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
-        super().__init__(model, optimiser, collective)
+        super().__init__(model, optimiser, collective, CorrectImages())
         network = network_of(model)
         self._forward: Any = network
         self._network = network if isinstance(network, Network) else None
@@ -160,7 +161,10 @@ class TorchSteps(KerasState):
 
     def _own_gradients(self, images: Any, labels: Any, scale: Any) -> tuple[Any, list[Any]]:
         """Compute this rank's sums, and the gradients of its mean loss times the scale."""
-        losses = self._loss(labels, self._forward(images, training=True))
+        outputs = self._forward(images, training=True)
+        losses = self._loss(labels, outputs)
+        if self._correct is not None:
+            self._correct.add(labels, outputs)
         loss = losses.mean() if scale is None else losses.mean() * scale
         found = torch.autograd.grad(loss, self._parameters.leaves(self._trained))
         sums = torch.stack([losses.detach().sum(), self._count(images)])

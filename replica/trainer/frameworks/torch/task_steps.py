@@ -25,7 +25,7 @@ class TorchTaskSteps(TorchSteps):
     """Steps by PyTorch's autograd (`TaskSteps`)."""
 
     def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
-        KerasState.__init__(self, task.network, optimiser, collective)
+        KerasState.__init__(self, task.network, optimiser, collective, task.correct)
         self._task = task
         self._trained = trained_variables(task)
         self._kept = KeptRows(task.columns)

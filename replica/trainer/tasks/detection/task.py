@@ -228,6 +228,8 @@ class Detection:
     anchors and regions of the image train. Unused rows have a negative class.
     """
 
+    correct = None
+
     def __init__(self, settings: DetectionSettings) -> None:
         self._settings = settings
         body, head = faster_rcnn_body(settings), faster_rcnn_head(settings.regions.total, settings)

@@ -107,6 +107,8 @@ class SemiSupervised:
     Without them only the reconstruction counts. Unused rows have a negative class.
     """
 
+    correct = None
+
     def __init__(self, settings: SemiSupervisedSettings) -> None:
         self._settings = settings
         architecture = climate_semi(settings)

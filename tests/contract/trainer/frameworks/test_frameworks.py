@@ -103,6 +103,21 @@ def test_evaluation_counts_hits_and_sums_losses(trains_on: str) -> None:
 
 
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_steps_count_the_training_images_that_they_classify_rightly(trains_on: str) -> None:
+    steps, model = compiled(trains_on)
+    steps.prepare(batch, (60, 33))
+    for size in (60, 33):
+        images, labels = batch(size, seed=size)
+        steps.weights()  # JAX's variables get their values
+        outputs = np.asarray(keras.ops.convert_to_numpy(model(images, training=True)))
+        hits = int((outputs.argmax(1) == labels.argmax(1)).sum())
+        assert 0 < hits < size
+        steps.read([steps.train(images, labels)])
+        assert steps.take_correct() == hits, "those of the weights before the update, and of no other step"
+    assert steps.take_correct() == 0
+
+
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 def test_a_kept_state_gives_the_same_training_again(trains_on: str) -> None:
     steps, _ = compiled(trains_on)
     steps.train(*batch(4))

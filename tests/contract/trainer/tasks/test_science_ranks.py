@@ -95,6 +95,11 @@ def test_two_ranks_train_and_measure_what_one_rank_does(
     for alone, both in zip(one, two, strict=True):
         assert (both.images_trained, both.images_validated) == (work.images, work.validation)
         assert both.loss == pytest.approx(alone.loss, rel=1e-4)
+        if work.workload == "hepcnn":
+            assert 0 < (alone.correct_trained or 0) <= work.images
+            assert both.correct_trained == pytest.approx(alone.correct_trained, abs=5), "but for ties"
+        else:
+            assert (alone.correct_trained, both.correct_trained) == (None, None), "it does not classify"
         assert smooth(both.measures) == pytest.approx(smooth(alone.measures), rel=1e-3, abs=1e-3)
     assert [each.training_measures for each in two[:2]] == [None, None]
     assert smooth(two[2].training_measures) == pytest.approx(smooth(one[2].training_measures), rel=1e-3, abs=1e-3)

@@ -44,9 +44,10 @@ BODIES: list[tuple[AnyBody, str]] = [
      '{"type":"epoch","trial":1,"epoch":2,"images_trained":3,"images_evaluated":4,"correct":1,"loss":1.0,'
      f'"validation_loss":1.5,"learning_rate":0.1,"evidence":"{LINK}","weights":"{LINK}","state":"{LINK}",'
      f'"resumed":"{LINK}"}}'),
-    (msgspec.structs.replace(EPOCH, input_s=0.125, exchange_s=0.25),
+    (msgspec.structs.replace(EPOCH, input_s=0.125, exchange_s=0.25, correct_trained=2),
      '{"type":"epoch","trial":1,"epoch":2,"images_trained":3,"images_evaluated":4,"correct":1,"loss":1.0,'
-     f'"validation_loss":1.5,"learning_rate":0.1,"evidence":"{LINK}","weights":"{LINK}","input_s":0.125,"exchange_s":0.25}}'),
+     f'"validation_loss":1.5,"learning_rate":0.1,"evidence":"{LINK}","weights":"{LINK}","input_s":0.125,"exchange_s":0.25,'
+     '"correct_trained":2}'),
     (msgspec.structs.replace(EPOCH, test_images=9, test_measures={"accuracy": 0.5}),
      '{"type":"epoch","trial":1,"epoch":2,"images_trained":3,"images_evaluated":4,"correct":1,"loss":1.0,'
      '"validation_loss":1.5,"learning_rate":0.1,"evidence":"' + LINK + '","test_images":9,'

@@ -36,7 +36,7 @@ def recorded(root: Path, name: str = "first") -> HandMadeRun:
     """Two trials of one epoch each; the second one fails after it."""
     run = HandMadeRun(root, {"run.name": name, "training.max_epochs": 4}).at(0).release(1000, replicas=2)
     run.at(1).start_trial(1).start_trial(2, replica=1)
-    run.at(60).epoch(1, 1, correct=CORRECT[1]).end_trial(1)
+    run.at(60).epoch(1, 1, correct=CORRECT[1], correct_trained=479).end_trial(1)
     return run.at(70).epoch(2, 1, correct=CORRECT[2], replica=1).fail_trial(2, replica=1).end(1000)
 
 
@@ -83,6 +83,8 @@ def test_tensorboard_reads_the_score_over_time_and_the_epochs_of_every_trial(tmp
         own = scalars(tmp_path / "board" / "run" / f"trial-{trial:06d}")
         assert own["accuracy"] == [(1, T0_MS / 1000 + t_s, CORRECT[trial] / 360)]
         assert own["best_accuracy"][0][2] == CORRECT[trial] / 360
+        trained = [(1, T0_MS / 1000 + t_s, 479 / 1437)] if trial == 1 else None
+        assert own.get("training_accuracy") == trained, "the other trial did not count it"
         for tag, value in (("loss", 1.0), ("validation_loss", 1.0), ("learning_rate", 0.1)):
             assert own[tag] == [(1, T0_MS / 1000 + t_s, value)]
 

@@ -56,7 +56,7 @@ def test_epochs_are_witnessed_once_and_in_time(tmp_path: Path, later_s: float, t
 def epochs(root: Path, **changed: object) -> HandMadeRun:
     """A run of two hours with two epochs, the second of which is changed."""
     run = HandMadeRun(root).at(0).release(7200).at(1).start_trial(1).at(500).progress(1, 1, 700)
-    run.at(1000).epoch(1, 1).at(1500).progress(1, 2, 10).at(2000)
+    run.at(1000).epoch(1, 1, correct_trained=0).at(1500).progress(1, 2, 10).at(2000)
     facts = {"trial": 1, "epoch": 2, "images_trained": 1437, "images_evaluated": 360, "correct": 310, "loss": 1.0,
              "validation_loss": 1.0, "learning_rate": run.learning_rate(2)}  # fmt: skip
     return run.completed(0, EpochCompleted(**{**facts, **changed})).end(7200)  # type: ignore[arg-type]
@@ -68,6 +68,7 @@ def test_epochs_of_an_honest_run_are_rows_and_objects_when_asked_for(tmp_path: P
     assert found.damages == ()
     assert (1 in own, 2 in own, 3 in own, len(own)) == (True, True, False, 2)
     assert (own[2].time_ms, own[2].body.correct) == (T0_MS + 2_000_000, 310)
+    assert [own[number].body.correct_trained for number in (1, 2)] == [0, None], "none right, and not counted"
     assert own.qualities()[2] == own[2].body.quality == 310 / 360
     assert [epoch.body for epoch in found.work.epochs_of(1)] == [own[1].body, own[2].body]
 

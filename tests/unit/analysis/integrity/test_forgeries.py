@@ -86,6 +86,7 @@ FORGERIES: dict[str, Forgery] = {
     "too many images": Forgery(of(*END, images_trained=14370), [(FIRST, 4, "bounds")]),
     "a huge open epoch": Forgery(of(ProgressMade, 3, 3, images_trained=10**12), [(FIRST, 10, "bounds")]),
     "more correct than evaluated": Forgery(of(*END, correct=361), [(FIRST, 4, "bounds"), (FIRST, 5, "bounds")]),
+    "more correct than trained": Forgery(of(*END, correct_trained=1438), [(FIRST, 4, "bounds")]),
     "another learning rate": Forgery(of(*END, learning_rate=0.1), [(FIRST, 4, "bounds")]),
     "an epoch beyond the plan": Forgery(
         of(*END, epoch=3), [(FIRST, 4, "bounds"), (FIRST, 4, "witness"), (FIRST, 5, "bounds")]

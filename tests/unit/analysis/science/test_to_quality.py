@@ -23,7 +23,7 @@ from analysis.report.model import Report
 from analysis.report.science.build import _intervals, median_interval
 from analysis.report.workloads import InstancePart, WorkloadPart
 from tests.support.hand_made import T0_MS
-from tests.support.science.hand_made import CUBES, IMAGES, ONCE, TEST_IMAGES, ScienceRun
+from tests.support.science.hand_made import CUBES, IMAGES, ONCE, SIZES, TEST_IMAGES, ScienceRun
 from tests.unit.analysis.science.runs import run_of_four
 from workloads.networks.resnet import resnet_hep
 
@@ -154,6 +154,9 @@ def test_the_end_of_a_training_has_the_quality_on_training_examples(tmp_path: Pa
     assert (report.workloads[0].test_quality, report.workloads[0].test_images) == (0.868, TEST_IMAGES)
     assert (report.workloads[1].test_quality, report.workloads[1].test_images) == (None, None)
     assert last.test_measures == {"accuracy": 0.868}
+    trained = SIZES["resnet-hep"][0]
+    assert last.training_accuracy == (trained - 1) / trained
+    assert {point.training_accuracy for point in found["cosmoflow", 0].curve} == {None}, "it does not classify"
     shown = filled(result_rows(report))
     assert [row["on test data"] for row in shown] == ["0.8680", "-"]
 
