@@ -38,6 +38,7 @@ from analysis.report.hybrid.build import hybrid_part
 from analysis.report.intervals import Spans
 from analysis.report.model import (
     AssumedPart,
+    CountsPart,
     DeviationPart,
     FailurePart,
     HyperparameterPart,
@@ -107,7 +108,7 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
     score = operations_per_second(total, data.duration_ms) if scored else None
     used = energy(data, data.telemetry, classified, total)
     roofline = roofline_part(data, score, micro)
-    trials = _with_shares(trials, roofline)
+    trials, failures = _with_shares(trials, roofline), _failures(data, state, trials)
     return Report(
         score_ops=score,
         error=error,
@@ -117,7 +118,12 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
         **_images(trials),
         timeline=told.timeline,
         replica_details=replicas,
-        failures=_failures(data, state, trials),
+        failures=failures,
+        counts=CountsPart(
+            trials=len(trials),
+            failures=len(failures),
+            replicas_lost=sum(part.replica is not None for part in failures),
+        ),
         phases_s=_sum_of_phases(replicas),
         energy=used,
         cost=cost_part(data, replicas, used),
@@ -364,11 +370,12 @@ def _failures(data: RunData, state: State, trials: tuple[TrialPart, ...]) -> tup
             what = f"replica {number} {'did not come' if came_ms is None else 'lost'}"
             found.append(FailurePart(
                 t_s=t_s, what=", with trial ".join([what, *(str(trial.id) for trial in own)]), reason=loss.body.reason,
-                lost_operations=sum(trial.lost_operations for trial in own),
+                lost_operations=sum(trial.lost_operations for trial in own), replica=number,
             ))  # fmt: skip
         if not entry.losses and _state_of_replica(data, entry) == "absent" and state != "starting":
             what = f"replica {number} did not come"
-            found.append(FailurePart(t_s=None, what=what, reason="no record says why", lost_operations=0))
+            found.append(FailurePart(t_s=None, what=what, reason="no record says why", lost_operations=0,
+                                     replica=number))  # fmt: skip
     found += [
         FailurePart(
             t_s=trial.ended_s, what=f"trial {trial.id} on replica {trial.replica} {trial.state}",

@@ -54,6 +54,21 @@ class FailurePart(Part):
     """The cause, as recorded; empty if none was recorded."""
     lost_operations: int
     """Operations of the trial's unfinished epoch, which do not count because of the failure."""
+    replica: int | None = None
+    """The replica that was lost or never came; null if a trial alone failed."""
+
+
+class CountsPart(Part):
+    """Numbers of trials and of failures, for lists that show no single ones."""
+
+    trials: int
+    """Trials of the run."""
+    failures: int
+    """Trials that failed or were lost, and replicas that were lost or never came. A replica that is
+    lost with its trial is one failure.
+    """
+    replicas_lost: int
+    """Those failures that are of replicas; one that is lost twice is two."""
 
 
 class DeviationPart(Part):
@@ -301,6 +316,8 @@ class Report(Part):
     """Every value that the tuner tried of every hyperparameter."""
     failures: tuple[FailurePart, ...]
     """Failed and lost trials and lost replicas, in order of time."""
+    counts: CountsPart | None = None
+    """Numbers of trials and failures; null in reports of earlier versions."""
     phases_s: dict[str, float]
     """Seconds by phase, over all replicas."""
     energy: EnergyPart

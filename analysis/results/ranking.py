@@ -115,6 +115,12 @@ class Row:
     """Other results that have parts of this one, separated by commas."""
     energy_basis: str = ""
     """Source, level and scope of the energy; empty if it cannot be compared."""
+    failures: int | None = None
+    """Failures in the records (`CountsPart`); None in reports of earlier versions."""
+    replicas_lost: int | None = None
+    """Those of them that were replicas."""
+    trials: int | None = None
+    """All trials."""
 
 
 @dataclass(frozen=True)
@@ -195,9 +201,12 @@ def _all_of(place: int, rivals: dict[int, set[int]]) -> int:
 
 def _basis(row: Row, order: Order) -> tuple[int, str]:
     """The place of what a row is compared within."""
-    if order != "energy":
-        return 0, ""
-    return next(place for place, start in enumerate(BASES) if row.energy_basis.startswith(start)), row.energy_basis
+    return (0, "") if order != "energy" else place_of_basis(row.energy_basis)
+
+
+def place_of_basis(basis: str) -> tuple[int, str]:
+    """The place of a basis of energies among others."""
+    return next(place for place, start in enumerate(BASES) if basis.startswith(start)), basis
 
 
 def _system(result: RunResult, order: Order) -> str:
@@ -312,6 +321,7 @@ def _row(result: RunResult, order: Order) -> Row:
         site=described.get("site", ""),
         network=described.get("host_networking", ""),
         cooling=described.get("cooling", ""),
+        **(report.counts.model_dump() if report.counts is not None else {}),
     )
 
 

@@ -67,6 +67,8 @@ class WorkloadRow:
     valid_ops_low: float | None = None
     valid_ops_high: float | None = None
     valid_operations_per_joule: float | None = None
+    failures: int | None = None
+    """Failures of the run, of all of its workloads, as in `ranking.Row`."""
 
     @property
     def time_text(self) -> str:
@@ -104,7 +106,8 @@ def _rows(result: RunResult) -> Iterable[WorkloadRow]:
             own |= dict.fromkeys(MEASURES)
         yield WorkloadRow(
             rank=None, system=system_name(result), status=result.status, origin=str(result.origin),
-            reasons=", ".join(violation.rule for violation in report.violations), **own,
+            reasons=", ".join(violation.rule for violation in report.violations),
+            failures=report.counts.failures if report.counts is not None else None, **own,
         )  # fmt: skip
 
 

@@ -44,8 +44,9 @@ def print_workloads(rows: Sequence[WorkloadRow], order: ScienceOrder) -> None:
         table = make_table(
             f"{workload} on {framework}, {size} size, by {IN_ORDER[order]}", "rank", "system", "status", "reached",
             "time to quality (s)", "95 % of it", "epochs", "energy", "cost", "sustained", "valid", "valid per watt",
-            "rules not met", left=("system", "status", "rules not met"),
-            dropped=("rules not met", "epochs", "cost", "sustained", "95 % of it", "valid per watt", "energy"),
+            "failures", "rules not met", left=("system", "status", "rules not met"),
+            dropped=("rules not met", "epochs", "cost", "sustained", "95 % of it", "valid per watt", "energy",
+                     "failures"),
         )  # fmt: skip
         for row in own:
             table.add_row(
@@ -53,7 +54,8 @@ def print_workloads(rows: Sequence[WorkloadRow], order: ScienceOrder) -> None:
                 number(row.time_to_quality_s, 3), interval(row.time_to_quality_low_s, row.time_to_quality_high_s),
                 number(row.epochs_to_quality, 1), si(row.energy_to_quality_j, "J"),
                 "-" if row.cost_to_quality is None else f"{row.cost_to_quality:.4g}", si(row.sustained_ops, "OPS"),
-                si(row.valid_ops, "OPS"), si(row.valid_operations_per_joule, "OP/J"), row.reasons or "-",
+                si(row.valid_ops, "OPS"), si(row.valid_operations_per_joule, "OP/J"), number(row.failures, 0),
+                row.reasons or "-",
             )  # fmt: skip
         open_console().print(table)
 
@@ -75,6 +77,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "regulated": lambda row: si(row.regulated_score_ops, "OPS"),
     "95 % interval": lambda row: interval(row.interval_low, row.interval_high, "OPS"),
     "error": lambda row: number(row.error),
+    "failures": lambda row: number(row.failures, 0),
     "per accelerator": lambda row: si(row.ops_per_accelerator, "OPS"),
     "energy": lambda row: si(row.operations_per_joule, "OP/J"),
     "date": lambda row: date_of(row.started),
@@ -86,8 +89,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 """The table of a ranking; columns without any value are left out."""
 
 DROPPED = ("network", "cooling", "site", "processor", "run", "runs", "dated", "signer", "nodes", "per accelerator",
-           "energy", "95 % interval", "rules not met", "accelerator", "date", "replicas", "error",
-           "regulated")  # fmt: skip
+           "energy", "95 % interval", "rules not met", "accelerator", "date", "replicas", "failures",
+           "error", "regulated")  # fmt: skip
 """Columns that a narrow terminal leaves out, in this order: rank, system and score stay."""
 
 LEFT = frozenset({"system", "run", "signer", "site", "network", "cooling", "processor", "accelerator", "rules not met"})

@@ -24,7 +24,7 @@ from referee.listing.feed import feed
 from referee.listing.judging import Listed
 from referee.listing.submissions import ListSettings, day_of
 from referee.listing.systems import System, description_of, row_data, system_id
-from referee.listing.trends import trend_figure, trend_rows
+from referee.listing.trends import efficiencies_of, trend_figure, trend_rows
 
 SCIENCE: Mapping[str, ScienceOrder] = {"science": "time", "valid": "valid", "valid-per-watt": "valid-per-watt"}
 """The pages of scientific workloads, with their order."""
@@ -70,7 +70,12 @@ class Site:
         yield "systems.html", self._render("systems.html", "", "systems", rows=rows)
         yield from tables("systems", rows)
         rows = trend_rows(self.editions)
-        yield "trends.html", self._render("trends.html", "", "trends", rows=rows, drawing=trend_figure(rows))
+        yield (
+            "trends.html",
+            self._render(
+                "trends.html", "", "trends", rows=rows, drawing=trend_figure(rows), efficiencies=efficiencies_of(rows)
+            ),
+        )
         yield from tables("trends", rows)
         yield "feed.xml", feed(self.settings, self.editions, self.systems)
         yield "assets/library.js", library().encode()

@@ -8,24 +8,50 @@ from typing import Any
 
 from aiperf.cli.units import scale_of
 from analysis.output.figures.style import Drawing, draw
-from analysis.results.ranking import ORDERS, STATUSES
+from analysis.results.ranking import ORDERS, STATUSES, place_of_basis
 from referee.listing.editions import Edition
 from referee.listing.submissions import day_of
 
 SERIES = {"sum_score_ops": "sum", "first_score_ops": "first", "median_score_ops": "median", "last_score_ops": "last"}
 """Lines of the figure."""
 
+BEST_EFFICIENCY = "best_operations_per_joule, "
+"""Beginning of the name of a column; the basis of its energies follows."""
+
 
 def trend_rows(editions: Sequence[Edition]) -> list[dict[str, Any]]:
-    """A row for each edition: official systems with their scores, and how many others there are."""
-    return [_row(edition) for edition in editions]
+    """A row for each edition: official systems with their scores, and how many others there are.
+
+    Energies are compared within one basis, which has a column for its best efficiency.
+    """
+    by_energy = [_efficiencies(edition) for edition in editions]
+    bases = sorted({basis for known in by_energy for basis in known}, key=place_of_basis)
+    return [
+        _row(edition) | {f"{BEST_EFFICIENCY}{basis}": known.get(basis) for basis in bases}
+        for edition, known in zip(editions, by_energy, strict=True)
+    ]
+
+
+def _efficiencies(edition: Edition) -> dict[str, float]:
+    """The best operations per joule of official systems, by the basis of their energies."""
+    best: dict[str, float] = {}
+    for row in edition.rankings["energy"].with_status("official"):
+        if row.energy_basis and row.operations_per_joule is not None:
+            best[row.energy_basis] = max(best.get(row.energy_basis, 0.0), row.operations_per_joule)
+    return best
+
+
+def efficiencies_of(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The columns of energy efficiencies, with their headings."""
+    return [(name, f"best energy efficiency: {name.removeprefix(BEST_EFFICIENCY)}")
+            for name in (rows[0] if rows else ()) if name.startswith(BEST_EFFICIENCY)]  # fmt: skip
 
 
 def _row(edition: Edition) -> dict[str, Any]:
     ranking = edition.rankings["score"]
     official = ranking.with_status("official")
     scores = [row.score_ops for row in official if row.score_ops is not None]
-    measures = [measure for order, measure in ORDERS.items() if order != "score"]
+    measures = [measure for order, measure in ORDERS.items() if order not in ("score", "energy")]
     known = {name: [value for row in official if (value := getattr(row, name)) is not None] for name in measures}
     best = {f"best_{name}": max(values, default=None) for name, values in known.items()}
     return {

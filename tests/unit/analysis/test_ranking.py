@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.__main__ import main
 from analysis.report.estimates import IntervalPart
 from analysis.results.ranking import Row, rank
 from analysis.results.source import RunResult, evidence_from, read_result
@@ -69,6 +70,33 @@ def test_a_damaged_copy_does_not_take_the_place_of_the_run(template: RunResult) 
 def test_without_an_interval_only_equal_results_share_a_rank(template: RunResult) -> None:
     ranking = rank([result(template, name, score, None) for name, score in (("a", 9), ("b", 9), ("c", 8))], "score")
     assert [row.rank for row in ranking.rows] == [1, 1, 3]
+
+
+def test_failures_of_trials_and_replicas_are_a_column_of_the_ranking(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = HandMadeRun(tmp_path / "a").at(0).release(100, 2).at(1).start_trial(1).at(5).fail_trial(1)
+    run.at(6).start_trial(2, replica=1).at(9).lose(1).at(10).start_trial(3).at(30).epoch(3, 1).end(100)
+    (row,) = rank([read_result(run.paths.root)], "score").rows
+    assert (row.failures, row.replicas_lost, row.trials) == (2, 1, 3), "a replica and its trial are one"
+    monkeypatch.setattr("aiperf.cli.console.WIDTH", 80)
+    assert main(["rank", str(run.paths.root), "--html", str(tmp_path / "page.html")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading = next(line for line in lines if "failures" in line)
+    (cells,) = [line for line in lines if " GOPS " in line]
+    assert len(heading) <= 80
+    assert cells[: heading.index("failures") + len("failures")].split()[-1] == "2"
+    cell = re.search(r'<td class="n" data-h="failures">(.*?)</td>', (tmp_path / "page.html").read_text())
+    assert cell is not None
+    assert re.sub("<.*?>", " ", cell[1]).split() == ["2", "in", "3", "trials,", "1", "replica", "lost"]
+
+
+def test_a_report_of_an_earlier_version_does_not_say_how_many_failed(template: RunResult) -> None:
+    one = result(template, "a", 1.0)
+    earlier = replace(one, report=one.report.model_copy(update={"counts": None}))
+    (row,) = rank([earlier], "score").rows
+    assert (row.failures, row.replicas_lost, row.trials) == (None, None, None)
+    assert '<td class="n" data-h="failures">-</td>' in ranking_page(rank([earlier], "score"))
 
 
 def test_runs_of_one_system_take_the_median(template: RunResult) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.cli.units import interval, number, si
+from aiperf.cli.units import count, interval, number, si
 from aiperf.config.duration import format_duration
 from analysis.report.model import Report
 from analysis.results.compliance import check_result
@@ -88,6 +89,8 @@ def automl(report: Report, order: str) -> dict[str, float | None]:
         "replicas": report.present, "replicas_asked": report.replicas, "accelerators": report.accelerators,
         "ranks": report.ranks, "score_ops": score, "regulated_score_ops": report.regulated_score_ops,
         "error": report.error, "operations_per_joule": report.energy.operations_per_joule, "nodes": 1, "runs": 1,
+        "failures": len(report.failures), "trials": len(report.trials),
+        "replicas_lost": sum(part.what.startswith("replica ") for part in report.failures),
         "ops_per_accelerator": score / report.accelerators if score is not None and report.accelerators else None,
         "interval_low": low, "interval_high": high,
     }  # fmt: skip
@@ -95,7 +98,10 @@ def automl(report: Report, order: str) -> dict[str, float | None]:
 
 def science(report: Report, row: Row) -> dict[str, float | None]:
     (part,) = (part for part in report.workloads if part.workload == row["workload"])
-    return {name: getattr(part, name) for name, value in row.items() if is_number(value)}
+    known = {"failures": len(report.failures)}
+    return {
+        name: known[name] if name in known else getattr(part, name) for name, value in row.items() if is_number(value)
+    }
 
 
 def is_number(value: object) -> bool:
@@ -136,17 +142,20 @@ def test_the_last_lines_on_the_pages_of_systems_are_those_of_a_check(built: Path
 def official(facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with official results of three editions, some of them with accelerators and energy."""
 
-    def system(place: str, name: str, score: float, accelerators: int, efficiency: float | None) -> Listed:
+    def system(
+        place: str, name: str, score: float, accelerators: int, efficiency: float | None, basis: str = "sensors, nodes"
+    ) -> Listed:
         own = listed(facts, place, score, name=name)
         report = own.result.report
-        energy = report.energy.model_copy(update={"operations_per_joule": efficiency})
+        known = {"operations_per_joule": efficiency, "basis": basis if efficiency is not None else ""}
+        energy = report.energy.model_copy(update=known)
         changes = {"accelerators": accelerators, "energy": energy, "regulated_score_ops": 1.7 * score, "error": 0.123}
         return replace(own, result=replace(own.result, report=report.model_copy(update=changes)))
 
     every = [
         system("2025-11/a.tar.gz", "alpha", 1.25e15, 8, 3.1e10), system("2025-11/b.tar.gz", "beta", 2.5e15, 16, None),
         system("2026-06/a.tar.gz", "alpha", 3.75e15, 24, 4.4e10), system("2026-06/c.tar.gz", "gamma", 0.5e15, 0, None),
-        system("2026-11/b.tar.gz", "beta", 2.25e15, 16, 1.9e10),
+        system("2026-11/b.tar.gz", "beta", 2.25e15, 16, 1.9e10, "meters, Level 2, whole system"),
         listed(facts, "2026-11/u.tar.gz", 9e15, "unofficial", "delta"),
     ]  # fmt: skip
     folder = tmp_path_factory.mktemp("official")
@@ -194,6 +203,7 @@ def shown(row: Row, measure: str | None = None) -> dict[str, str]:
             "valid": si(row["valid_ops"], "OPS") + ("" if joules is None else f" {si(joules, 'OP/J')}"),
             "epochs": number(row["epochs_to_quality"], 1), "energy": si(row["energy_to_quality_j"], "J"),
             "cost": number(row["cost_to_quality"], 4), "sustained": si(row["sustained_ops"], "OPS"),
+            "failures": f"{row['failures']}",
         }  # fmt: skip
     cells = {heading: si(row[name], unit) for name, (heading, unit) in MEASURES.items()}
     if measure is not None and row["interval_low"] is not None:
@@ -203,7 +213,16 @@ def shown(row: Row, measure: str | None = None) -> dict[str, str]:
     return {
         **cells, "rank": f"{row['rank'] or '-'}", "nodes": f"{row['nodes']}", "accelerators": devices,
         "error": number(row["error"]), "runs": f"{row['runs']}", "replicas": f"{row['replicas']}",
+        "failures": failures_of(row),
     }  # fmt: skip
+
+
+def failures_of(row: Row) -> str:
+    """The failures of a row of AutoML in words."""
+    if not row["failures"]:
+        return "0"
+    lost = f", {count(row['replicas_lost'], 'replica')} lost" if row["replicas_lost"] else ""
+    return f"{row['failures']} in {count(row['trials'], 'trial')}{lost}"
 
 
 WORDS = {
@@ -248,8 +267,12 @@ def test_the_pages_of_an_edition_show_the_numbers_of_its_tables(site: Path) -> N
         if page.stem not in SCIENCE:
             counts = {status: sum(row["status"] == status for row in rows) for status in
                       ("official", "unofficial", "invalid", "simulated")}  # fmt: skip
-            headings = dict(re.findall(r'<h2 id="(\w+)">\w+: (\d+)</h2>', page.read_text()))
-            assert {status: f"{count}" for status, count in counts.items() if count or status == "official"} == headings
+            headings: Counter[str] = Counter()  # each basis of energies has a table, all of one status
+            for status, rows_of_one in re.findall(r"<h2[^>]*>(\w+): (\d+)</h2>", page.read_text()):
+                headings[status.lower()] += int(rows_of_one)
+            assert {
+                status: rows_in for status, rows_in in counts.items() if rows_in or status == "official"
+            } == headings
 
 
 def rows_of_editions(site: Path, name: str = "score") -> Iterator[tuple[str, Row]]:
@@ -289,9 +312,22 @@ def test_the_pages_of_systems_show_the_numbers_of_their_editions(site: Path) -> 
             compare(line, shown(each), page)
 
 
+def best_efficiency(rows: list[Row], basis: str) -> float | None:
+    known = [each["operations_per_joule"] for each in rows if each["energy_basis"] == basis]
+    return max(known, default=None)
+
+
+def test_energies_by_meters_and_by_sensors_have_trends_of_their_own(official: Path) -> None:
+    found = {row["edition"]: [value for name, value in row.items() if name.startswith("best_operations_per_joule")]
+             for row in data_of(official / "trends.json")["rows"]}  # fmt: skip
+    # Meters first. The earlier result of alpha counts in the last edition, too.
+    assert found == {"2025-11": [None, 3.1e10], "2026-06": [None, 4.4e10], "2026-11": [1.9e10, 4.4e10]}
+
+
 def test_the_trends_are_those_of_the_rows_of_the_editions(site: Path) -> None:
     rows = data_of(site / "trends.json")["rows"]
     tables = Tables((site / "trends.html").read_text()).rows
+    bases = sorted({each["energy_basis"] for _, each in rows_of_editions(site) if each["status"] == "official"} - {""})
     assert [row["edition"] for row in rows] == sorted(file.name for file in (site / "editions").iterdir())
     for cells, row in zip(tables, reversed(rows), strict=True):
         own = [each for edition, each in rows_of_editions(site) if edition == row["edition"]]
@@ -302,7 +338,8 @@ def test_the_trends_are_those_of_the_rows_of_the_editions(site: Path) -> None:
             "first_score_ops": max(scores, default=None), "last_score_ops": min(scores, default=None),
             "median_score_ops": median(scores) if scores else None, "sum_score_ops": sum(scores) if scores else None,
             **{f"best_{name}": max((each[name] for each in official if each[name] is not None), default=None)
-               for name in list(MEASURES)[1:]},
+               for name in list(MEASURES)[1:-1]},
+            **{f"best_operations_per_joule, {basis}": best_efficiency(official, basis) for basis in bases},
             **{status: sum(each["status"] == status for each in own) for status in
                ("official", "unofficial", "invalid", "simulated")},
             "workloads": sum(edition == row["edition"] for edition, _ in rows_of_editions(site, "science")),
@@ -314,7 +351,8 @@ def test_the_trends_are_those_of_the_rows_of_the_editions(site: Path) -> None:
             ("sum", "sum_score_ops"), ("best regulated score", "best_regulated_score_ops"),
             ("best per accelerator", "best_ops_per_accelerator"))}  # fmt: skip
         compare(cells, {
-            **ops, "best energy efficiency": si(row["best_operations_per_joule"], "OP/J"),
+            **ops, **{f"best energy efficiency: {basis}": si(row[f"best_operations_per_joule, {basis}"], "OP/J")
+                      for basis in bases},
             "official": f"{row['official']}", "others": f"{row['unofficial'] + row['invalid'] + row['simulated']}",
         }, site / "trends.html")  # fmt: skip
 
