@@ -1,7 +1,8 @@
 """The accelerators that are known, by the driver's device name: peak operations, power, memory.
 
 The numbers are those of the vendors' data sheets, for dense matrices: what a sheet says of
-structured sparsity is halved. A number that no sheet of the vendor gives is None.
+structured sparsity is halved. A source says where a number is none of a sheet; one that is not
+known is None.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ _H200 = "NVIDIA H200 Tensor Core GPU data sheet"
 _GB200 = "NVIDIA GB200 NVL72 data sheet, one GPU: FP16/BF16 5 PFLOPS and TF32 2.5 with sparsity, up to 1200 W"
 _GB300 = "NVIDIA GB300 NVL72 data sheet"
 _CDNA4 = (
-    "AMD: 256 compute units (ROCm documentation, GPU specifications); 4096 operations of 16 bits each in a cycle, half "
-    "of FP8 (ISSCC 2026); no TF32; {clock} GHz, {power} W (Hot Chips 2025); 8 TB/s (pages of the series)"
+    "computed, from no data sheet: 256 compute units (AMD, ROCm documentation, GPU specifications) x 4096 operations "
+    "of 16 bits or 256 of float32 a cycle x {clock} GHz; operations (half of those of FP8; no TF32), clock, {power} W "
+    "and 8 TB/s as the press reported of AMD's talks (Hot Chips 2025, ISSCC 2026)"
 )
 _CDNA2 = "AMD Instinct MI200 Series data sheet; CDNA 2 white paper"
 _TPU = "Google Cloud TPU documentation, system architecture (cloud.google.com/tpu/docs)"
