@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from aiperf.cli.units import scale_of, si
@@ -24,7 +24,8 @@ COLUMN_IN = 3.4
 
 LOOKS = (
     ("#0b3c5d", "-", "o"), ("#e08a00", "--", "s"), ("#7a1f3d", ":", "D"), ("#5ab8e8", "-.", "^"),
-    ("#0c6b4f", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#9aa0a8", (0, (1, 1)), "P"),
+    ("#0c6b4f", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#9aa0a8", (0, (1, 1)), "P"), ("#3d2f8f", (0, (8, 2)), "X"),
+    ("#d98cb3", (0, (1, 3)), "<"), ("#4a3b12", (0, (4, 1, 1, 1)), ">"), ("#7fb069", (0, (8, 2, 2, 2)), "h"),
 )  # fmt: skip
 """Colour, dashes and mark of a line; neighbours differ in lightness."""
 
@@ -132,11 +133,19 @@ def _paint_course(axes: Any, system: str, lines: Sequence[Line]) -> None:
     axes.set(ylabel=f"score ({prefix}OPS)", xlim=(0, None))
     if ends and max(ends) > DECADE * min(ends):
         axes.set_yscale("log")
-        _plain(axes.yaxis)
-        axes.set_ylim(min(ends) / size / 4, 2 * top / size)
+        _decades(axes, min(ends) / size / 4, 2 * top / size)
     else:
         axes.set_ylim(0, 1.08 * top / size)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.12), ncols=2, handlelength=3)
+    _legend(axes, 2, 1.14)
+
+
+def _legend(axes: Any, columns: int, above: float = 1.0) -> None:
+    """Put the legend above the axes, from their right end to the left edge of the figure.
+
+    In the middle of the axes, one wider than they are would be cut off on both sides.
+    """
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, above), ncols=columns, handlelength=2.6, columnspacing=1.0,
+                borderaxespad=0.3, borderpad=0.1)  # fmt: skip
 
 
 def _looks(lines: Sequence[Line]) -> list[tuple[Any, Any, str]]:
@@ -151,17 +160,18 @@ def _in_use(lines: Sequence[Line]) -> Drawing:
         unit_s, unit = _unit(lines)
         for axes, key, name in ((panels[0], "use", "devices in use (%)"), (panels[1], "memory", "memory in use (%)")):
             several = len({line.system for line in lines}) > 1
+            alpha = min(0.18, 0.5 / len(lines))  # many bands in one place would hide the lines
             for line, (colour, dashes, _) in zip(lines, _looks(lines), strict=True):
                 use: Use | None = getattr(line, key)
                 if use is None:
                     continue
                 middles = (line.edges_s[1:] + line.edges_s[:-1]) / 2 / unit_s
                 named = f"{line.size} of {line.system}" if several else line.size
-                axes.fill_between(middles, use.least, use.most, color=colour, alpha=0.18, linewidth=0)
+                axes.fill_between(middles, use.least, use.most, color=colour, alpha=alpha, linewidth=0)
                 axes.plot(middles, use.mean, color=colour, linestyle=dashes, label=f"{named}: {use.average:.1f} %",
                           marker="." if len(middles) < 3 else "")  # fmt: skip
             axes.set(ylabel=name, ylim=(0, 102), xlim=(0, None))
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=1 if several else 2, handlelength=3)
+            _legend(axes, 1 if several else 2)
         panels[1].set_xlabel(f"{unit} since the start")
 
     caption = (
@@ -190,11 +200,13 @@ def _by_size(lines: Sequence[Line]) -> Drawing:
                     axes.vlines(line.devices, line.score_low / size, line.score_high / size, color=colour)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        _plain(axes.xaxis)
-        _plain(axes.yaxis)
+        axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        low, high = axes.get_ylim()
+        _decades(axes, low / 1.5, high * 1.5)
         kinds = " or ".join(dict.fromkeys(line.measure for line in lines))
         axes.set(xlabel=kinds, ylabel=f"score ({prefix}OPS)")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), handlelength=3)
+        _legend(axes, 1)
 
     caption = (
         "Score by size on logarithmic axes. Grey lines: the score of each system's smallest run times the ratio of "
@@ -203,7 +215,14 @@ def _by_size(lines: Sequence[Line]) -> Drawing:
     return _figure("score-by-size", caption, 2.3 + 0.14 * len(systems), paint)
 
 
-def _plain(axis: Any) -> None:
-    """Make plain numbers of the powers on a logarithmic axis."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axis.set_minor_formatter(NullFormatter())
+def _plain(value: float, _: int | None = None) -> str:
+    """A plain number in place of a power."""
+    return f"{value:,.6g}"
+
+
+def _decades(axes: Any, low: float, high: float) -> None:
+    """Limit the logarithmic axis of the scores; 2.5 times have a number at least."""
+    axes.set_ylim(low, high)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+    axes.yaxis.set_minor_formatter(NullFormatter())
