@@ -108,7 +108,7 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
     score = operations_per_second(total, data.duration_ms) if scored else None
     used = energy(data, data.telemetry, classified, total)
     roofline = roofline_part(data, score, micro)
-    trials, failures = _with_shares(trials, roofline), _failures(data, state, trials)
+    trials = _with_shares(trials, roofline)
     return Report(
         score_ops=score,
         error=error,
@@ -118,12 +118,7 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
         **_images(trials),
         timeline=told.timeline,
         replica_details=replicas,
-        failures=failures,
-        counts=CountsPart(
-            trials=len(trials),
-            failures=len(failures),
-            replicas_lost=sum(part.replica is not None for part in failures),
-        ),
+        **_failed(trials, _failures(data, state, trials)),
         phases_s=_sum_of_phases(replicas),
         energy=used,
         cost=cost_part(data, replicas, used),
@@ -349,6 +344,11 @@ def _sum_of_phases(replicas: tuple[ReplicaPart, ...]) -> dict[str, float]:
     for replica in replicas:
         totals.update(replica.phases_s)
     return dict(totals)
+
+
+def _failed(trials: tuple[TrialPart, ...], failures: tuple[FailurePart, ...]) -> dict[str, Any]:
+    lost = sum(part.replica is not None for part in failures)
+    return {"failures": failures, "counts": CountsPart(trials=len(trials), failures=len(failures), replicas_lost=lost)}
 
 
 def _failures(data: RunData, state: State, trials: tuple[TrialPart, ...]) -> tuple[FailurePart, ...]:

@@ -1,11 +1,12 @@
 """How often an audit's check of steps accuses honest trainings, and finds dishonest ones.
 
-python -m benchmarks.audit.steps [--seeds 17] [--steps 2,4,12,24] [--keep FOLDER] [--format json]
+python -m benchmarks.audit.steps [--seeds 17] [--steps 2,4,12,24] [--precisions LIST] [--keep DIR]
 
 ResNet-50 on the digits from many seeds, by the trainer itself on PyTorch, in float32 and in 16
 bits: as it is twice, with another number of threads, and on a processor without AVX-512. Each pair
 of these is a run and its audit. The dishonest ones are compared with the honest training of their
-seed. With --keep, trainings that are in the folder are not made again.
+seed. With --keep, trainings that are in the folder are not made again. The largest relative
+differences of honest pairs by step are what the tolerances must exceed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
@@ -31,7 +32,7 @@ from aiperf.cli.console import open_console
 from aiperf.cli.tables import make_table, print_line
 from aiperf.run_directory.step_evidence import read_rows, rows_of
 from benchmarks.audit.power import ROOT
-from referee.audit.comparison import breaking_off, first_difference, tolerance_of
+from referee.audit.comparison import FIELDS, breaking_off, first_difference, relative, tolerance_of
 from referee.audit.draws import power
 
 PRECISIONS = ("float32", "mixed_bfloat16")
@@ -120,7 +121,7 @@ def train(folder: Path, precision: str, condition: str, seeds: int, steps: int) 
             unfinished.rename(file)
 
 
-def train_all(folder: Path, seeds: int, steps: int) -> None:
+def train_all(folder: Path, precisions: Sequence[str], seeds: int, steps: int) -> None:
     """Make the trainings of all conditions, each in a process with its own variables."""
 
     def begin(precision: str, condition: str) -> None:
@@ -130,7 +131,7 @@ def train_all(folder: Path, seeds: int, steps: int) -> None:
         subprocess.run(command, check=True, env=variables)
 
     with ThreadPoolExecutor(2) as pool:
-        for done in [pool.submit(begin, precision, name) for precision in PRECISIONS for name in CONDITIONS]:
+        for done in [pool.submit(begin, precision, name) for precision in precisions for name in CONDITIONS]:
             done.result()
 
 
@@ -150,10 +151,10 @@ def comparisons(folder: Path, precision: str, seeds: int) -> Iterator[tuple[str,
             yield name, forge(own, other), own
 
 
-def measure(folder: Path, seeds: int, numbers: list[int]) -> list[dict[str, Any]]:
+def measure(folder: Path, precisions: Sequence[str], seeds: int, numbers: list[int]) -> list[dict[str, Any]]:
     """How many audits of each kind find a difference, by steps, and the power of 8 draws."""
     found: dict[tuple[str, str, int], list[bool]] = {}
-    for precision in PRECISIONS:
+    for precision in precisions:
         for kind, recorded, repeated in comparisons(folder, precision, seeds):
             for steps in numbers:
                 pair = recorded[:steps], repeated[:steps]
@@ -169,16 +170,48 @@ def measure(folder: Path, seeds: int, numbers: list[int]) -> list[dict[str, Any]
     return rows
 
 
+MEAN = "mean"
+"""Stands for the steps from the fifth on together, of which the means are compared."""
+
+
+def differences(folder: Path, precisions: Sequence[str], seeds: int) -> list[dict[str, Any]]:
+    """The largest relative differences of honest pairs, by their kind and step."""
+    largest: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for precision in precisions:
+        for kind, *pair in comparisons(folder, precision, seeds):
+            if kind.startswith("honest"):
+                for step, parts in (*((str(n), slice(n - 1, n)) for n in range(1, 6)), (MEAN, slice(4, None))):
+                    own = [relative(*(float(rows[name][parts].mean()) for rows in pair)) for name in FIELDS]
+                    before = largest.get((precision, kind, step), (0.0, 0.0))
+                    largest[precision, kind, step] = max(before[0], own[0]), max(before[1], own[1])
+    return [{"precision": precision, "kind": kind, "step": step, "loss": loss, "gradient_norm": norm}
+            for (precision, kind, step), (loss, norm) in largest.items()]  # fmt: skip
+
+
+def _show(rows: list[dict[str, Any]], apart: list[dict[str, Any]]) -> None:
+    table = make_table("Checks of steps", "precision", "training", "steps", "found", f"8 draws, {SHARE:.0%}")
+    for row in rows:
+        table.add_row(row["precision"], row["kind"], str(row["steps"]), f"{row['found']} of {row['of']}",
+                      f"{row['eight_draws']:.1%}")  # fmt: skip
+    open_console().print(table)
+    table = make_table("Largest differences of honest pairs", "precision", "pair", "step", "loss", "gradient norm")
+    for row in apart:
+        table.add_row(row["precision"], row["kind"].removeprefix("honest: "), row["step"], f"{row['loss']:.1e}",
+                      f"{row['gradient_norm']:.1e}")  # fmt: skip
+    open_console().print(table)
+
+
 def main() -> int:
     """Train, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=17, help="trainings of each kind (default: %(default)s)")
     parser.add_argument("--steps", default="2,4,12,24", help="numbers of steps, separated by commas")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS), help="separated by commas (default: %(default)s)")
     parser.add_argument("--keep", type=Path, help="a folder in which the evidence is kept")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    numbers = [int(text) for text in arguments.steps.split(",")]
+    numbers, precisions = [int(text) for text in arguments.steps.split(",")], arguments.precisions.split(",")
     if arguments.train is not None:
         precision, condition = arguments.train
         train(arguments.keep, precision, condition, arguments.seeds, max(numbers))
@@ -186,18 +219,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        train_all(folder, arguments.seeds, max(numbers))
-        rows = measure(folder, arguments.seeds, numbers)
+        train_all(folder, precisions, arguments.seeds, max(numbers))
+        rows = measure(folder, precisions, arguments.seeds, numbers)
+        apart = differences(folder, precisions, arguments.seeds)
     honest = [row for row in rows if row["kind"].startswith("honest") and row["steps"] == max(numbers)]
     accused = sum(row["found"] for row in honest)
     if arguments.format == "json":
-        print(json.dumps(rows, indent=2))
+        print(json.dumps({"checks": rows, "differences": apart}, indent=2))
     else:
-        table = make_table("Checks of steps", "precision", "training", "steps", "found", f"8 draws, {SHARE:.0%}")
-        for row in rows:
-            table.add_row(row["precision"], row["kind"], str(row["steps"]), f"{row['found']} of {row['of']}",
-                          f"{row['eight_draws']:.1%}")  # fmt: skip
-        open_console().print(table)
+        _show(rows, apart)
         print_line(open_console(), f"{sum(row['of'] for row in honest)} audits of honest trainings, {accused} accused")
     return 1 if accused else 0
 

@@ -32,8 +32,12 @@ class KerasState:
         """Set the learning rate of the training steps that follow."""
         self._optimiser.learning_rate.assign(rate)
 
+    def _settle(self) -> None:
+        """Give the variables their values, if the steps have them elsewhere."""
+
     def weights(self) -> list[NDArray[Any]]:
         """Copies of the model's weights in Keras's order."""
+        self._settle()
         return [copied(variable) for variable in self._model.weights]
 
     @property
@@ -54,6 +58,7 @@ class KerasState:
 
     def state(self) -> list[NDArray[Any]]:
         """Copies of all variables of model and optimiser, without the learning rate."""
+        self._settle()
         return [copied(variable) for variable in self._variables]
 
     def restore(self, state: Sequence[NDArray[Any]]) -> None:
@@ -62,6 +67,7 @@ class KerasState:
         Training images are counted from 0 again. Raises ValueError if the shapes are those of
         another model.
         """
+        self._settle()
         model, slots = list(self._model.variables), self._slots
         found = [value.shape for value in state]
         # The same precision; a checkpoint of another one without loss scaling; one with it, to
@@ -79,14 +85,17 @@ class KerasState:
 
     def share(self) -> None:
         """Give every rank the weights and the optimiser's state of rank 0."""
+        self._settle()
         self._collective.broadcast_variables([*self._model.weights, *self._optimiser.variables])
 
     def take_correct(self) -> int | None:
         """Take the number of training images, of all ranks, that were classified rightly."""
+        self._settle()
         return None if self._correct is None else self._correct.take(self._collective)
 
     def average_statistics(self) -> None:
         """Give every rank the mean of the weights that gradients do not train."""
+        self._settle()
         self._collective.average_variables(self._model.non_trainable_weights)
 
 

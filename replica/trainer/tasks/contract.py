@@ -13,8 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from replica.trainer.model.correct import CorrectImages
-
 Measures = dict[str, float]
 """Qualities by name, such as {"accuracy": 0.87, "auc": 0.94}."""
 
@@ -56,8 +54,8 @@ class Task(Protocol):
         """Shape of one example's target, without the batch."""
 
     @property
-    def correct(self) -> CorrectImages | None:
-        """The counter that `losses` adds to; None if the task classifies nothing."""
+    def correct(self) -> Any | None:
+        """The counter that `losses` adds to (`model.correct`); None if it classifies nothing."""
 
     @property
     def columns(self) -> int:

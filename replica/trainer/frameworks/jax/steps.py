@@ -161,35 +161,9 @@ class JaxSteps(KerasState):
         """Set the learning rate of the training steps that follow."""
         self._raw.set_rate(rate)
 
-    def weights(self) -> list[NDArray[Any]]:
-        """Copies of the model's weights in Keras's order."""
+    def _settle(self) -> None:
+        """Give the variables the values after the last step."""
         self._raw.write()
-        return super().weights()
-
-    def state(self) -> list[NDArray[Any]]:
-        """Copies of all variables of model and optimiser."""
-        self._raw.write()
-        return super().state()
-
-    def restore(self, state: Sequence[NDArray[Any]]) -> None:
-        """Set all variables. Raises ValueError if the shapes are those of another model."""
-        self._raw.write()
-        super().restore(state)
-
-    def take_correct(self) -> int | None:
-        """Take the number of training images, of all ranks, that were classified rightly."""
-        self._raw.write()
-        return super().take_correct()
-
-    def share(self) -> None:
-        """Give every rank the weights and the optimiser's state of rank 0."""
-        self._raw.write()
-        super().share()
-
-    def average_statistics(self) -> None:
-        """Give every rank the mean of the weights that gradients do not train."""
-        self._raw.write()
-        super().average_statistics()
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
         """Compile for training batches of these sizes and for the evaluation; nothing runs."""

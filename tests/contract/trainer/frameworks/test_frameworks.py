@@ -24,6 +24,7 @@ from replica.trainer.data.portable.recipe import DEVIATION, MEAN
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from replica.trainer.model.builder import build_model, set_up
+from replica.trainer.model.correct import MOST, CorrectImages
 from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.model.weights import epoch_of
 from replica.trainer.ready import ReadyTraining
@@ -115,6 +116,18 @@ def test_steps_count_the_training_images_that_they_classify_rightly(trains_on: s
         steps.read([steps.train(images, labels)])
         assert steps.take_correct() == hits, "those of the weights before the update, and of no other step"
     assert steps.take_correct() == 0
+
+
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_more_images_than_float32_counts_one_by_one_have_no_count(trains_on: str) -> None:
+    compiled(trains_on)
+    counter, ranks = CorrectImages(), AloneCollective()
+    counter.variable.assign(MOST - 5)
+    counter.add(*[keras.ops.convert_to_tensor(np.eye(4, dtype=np.float32))] * 2)
+    assert counter.take(ranks) == MOST - 1
+    counter.variable.assign(MOST)
+    assert counter.take(ranks) is None
+    assert counter.take(ranks) == 0
 
 
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))

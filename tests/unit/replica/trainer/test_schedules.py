@@ -65,6 +65,8 @@ class Steps:
 
     def share(self) -> None: ...
 
+    def take_correct(self) -> None: ...
+
     def average_statistics(self) -> None:
         self.epochs += 1
 
