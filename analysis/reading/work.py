@@ -78,7 +78,7 @@ def on_one_clock(ledger: Ledger, entries: Sequence[TrialLedger], parts: Sequence
     """The rows of trials, which begin with a time: on the primary's clock, behind their places."""
     lengths = [len(part) for part in parts]
     offsets = [ledger.offsets_ms.get(entry.writer, 0) for entry in entries]
-    rows = np.concatenate([np.zeros((0, parts[0].shape[1] if parts else 5), np.int64), *parts])
+    rows = np.concatenate([np.zeros((0, parts[0].shape[1] if parts else len(_OF_EPOCH)), np.int64), *parts])
     rows[:, 0] -= np.repeat(np.array(offsets, np.int64), lengths)
     return np.column_stack([np.repeat(np.arange(len(parts)), lengths), rows])
 
