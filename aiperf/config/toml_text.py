@@ -69,7 +69,9 @@ def _twice(text: str, reason: str) -> str | None:
 
 
 def toml_value(value: Any) -> str:
-    """A text, number, truth value or list as TOML, on one line."""
+    """A text, number, truth value, list or table as TOML, on one line."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{toml_value(key)} = {toml_value(own)}' for key, own in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
@@ -79,7 +81,7 @@ def toml_value(value: Any) -> str:
 
 
 def as_toml(settings: Mapping[str, Any]) -> str:
-    """Settings by dotted key as TOML. The values are texts, numbers and lists of them."""
+    """Settings by dotted key as TOML. The values are texts, numbers, lists and tables of them."""
     sections: dict[str, list[str]] = {}
     for key, value in settings.items():
         section, _, name = key.partition(".")

@@ -14,6 +14,7 @@ from aiperf.config.datasets import IMAGENET
 from aiperf.errors import ConfigError
 from aiperf.network.operations import count
 from rehearsal.machine.file import FOLDER, AllReduceSection, CurveSection, MachineFile, read_machine
+from rehearsal.machine.measured import text_of
 from rehearsal.pace import all_reduce_s, pace_of
 from rehearsal.prediction import Band, _band, _clipped, _regulated
 from rehearsal.subject import Curve
@@ -27,8 +28,10 @@ def machine_of(**sections: object) -> MachineFile:
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.toml")), ids=lambda file: file.stem)
-def test_every_example_is_a_machine_file(file: Path) -> None:
+def test_every_example_is_a_machine_file(file: Path, tmp_path: Path) -> None:
     machine = read_machine(file)
+    (tmp_path / "again.toml").write_text(text_of(machine))
+    assert read_machine(tmp_path / "again.toml") == machine, "a prediction writes it to its folder"
     assert machine.machine.source
     assert machine.node.ranks == (9594 if file.stem == "cori-9594" else 8)
 
