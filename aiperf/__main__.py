@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import atexit
-import contextlib
 import difflib
 import errno
 import os
@@ -14,15 +13,15 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from aiperf import __version__
-from aiperf.cli.command import add_debug, help_of, load_command
+from aiperf.cli.command import Command, add_debug, help_of, load_command
 from aiperf.cli.lines import say, say_text
 from aiperf.cli.packages import copied, foreign, lost
 from aiperf.cli.program import as_typed
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
-from aiperf.cli.waiting import waiting
+from aiperf.cli.waiting import finish, waiting
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 from aiperf.files import keep_others_from_writing
 from aiperf.signals import hold_warnings
@@ -84,6 +83,10 @@ class _Parser(argparse.ArgumentParser):
                 message += f"; did you mean {near[0]}?"
         super().error(as_message([message]))
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        finish()  # help, usage and complaints begin on a line of their own
+        super()._print_message(message, file)
+
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
     """The parser of a verb's options."""
@@ -98,34 +101,36 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 
 
 def _run_verb(verb: str, words: list[str]) -> int:
-    with waiting(verb):  # libraries may come from a cold, shared file system
-        command = load_command(verb)
-    arguments = parser_of(verb).parse_args(words)
+    with waiting(verb):  # from here on: libraries may come from a cold, shared file system
+        code, following = _executed(load_command(verb), parser_of(verb).parse_args(words))
+    return max(code, main(following)) if following else code
+
+
+def _executed(command: Command, arguments: argparse.Namespace) -> tuple[int, list[str]]:
+    """The exit code of a verb, and the words of the one that follows it."""
     try:
-        with contextlib.nullcontext() if command.shows_itself else waiting(verb):
-            code = command.execute(arguments)
-            following = command.follow_up(arguments)
+        code = command.execute(arguments)
+        return code, command.follow_up(arguments)
     except AiperfError as error:
         if arguments.debug:
             raise
-        return _complain(error.lines, error.exit_code)
+        return _complain(error.lines, error.exit_code), []
     except OSError as error:
         # Python makes a BrokenPipeError of ESHUTDOWN, too, the answer of a server that is away.
         if error.errno == errno.EPIPE and error.filename is None:
             # The reader of our output is gone, which is not our error: keep the interpreter from
             # reporting it again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return EXIT_FAILED
+            return EXIT_FAILED, []
         if arguments.debug:
             raise
         # A file that cannot be read, a full disk: the machine's fault, not the program's.
-        return _complain([error], EXIT_ENVIRONMENT)
+        return _complain([error], EXIT_ENVIRONMENT), []
     except BaseException as error:
         if arguments.debug or not _is_interrupt(error):
             raise
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one must not break the line
-        return _complain([f"interrupted; {command.leaves(arguments)}"], EXIT_FAILED)
-    return max(code, main(following)) if following else code
+        return _complain([f"interrupted; {command.leaves(arguments)}"], EXIT_FAILED), []
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
@@ -141,6 +146,7 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 
 def _complain(lines: Sequence[object], code: int) -> int:
+    finish()
     sys.stderr.write(f"aiperf: {as_typed(as_message(lines))}\n")
     return code
 

@@ -41,5 +41,4 @@ DASHBOARD = Command(
     example="aiperf dashboard runs/first --port 8080",
     configure=_configure,
     execute=_dashboard,
-    shows_itself=True,
 )

@@ -155,7 +155,6 @@ RUN = Command(
     example="aiperf run --dataset digits --replicas 2 --duration 5m --output runs/first",
     configure=_configure,
     execute=_execute,
-    shows_itself=True,
     follow_up=lambda arguments: _report(arguments, arguments.output),
 )
 
@@ -174,6 +173,5 @@ RESUME = Command(
     example="aiperf resume runs/first",
     configure=_configure_resume,
     execute=_resume,
-    shows_itself=True,
     follow_up=lambda arguments: _report(arguments, arguments.directory),
 )

@@ -32,8 +32,6 @@ class Command:
     configure: Callable[[argparse.ArgumentParser], None]
     execute: Callable[[argparse.Namespace], int]
     follow_up: Callable[[argparse.Namespace], list[str]] = lambda arguments: []
-    shows_itself: bool = False
-    """True if it has a display of its own while it works."""
     leaves: Callable[[argparse.Namespace], str] = lambda arguments: "nothing was changed"
     """State of things after Ctrl-C, and the command to type next."""
 

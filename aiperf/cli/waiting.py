@@ -1,23 +1,24 @@
-"""A sign of life on standard error while a verb works, and the line that ends one by Ctrl-C."""
+"""A sign of life on standard error while a verb works, and its end when results are printed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
-from types import FrameType
+from pathlib import Path
 
 from aiperf.clock import SystemClock
 
-FIRST_S = 1.0
-"""Seconds until a silent verb shows on a terminal that it works."""
-
-NEXT_S = 0.5
+FIRST_S, NEXT_S = 1.0, 0.5
+"""Seconds until a silent verb shows on a terminal that it works, and between such signs."""
 
 FIRST_LINE_S, LINES_S = 30.0, 10.0
 """Seconds until the first line without a terminal, and between lines: short work needs no line."""
+
+_PROGRAM = Path(__file__).with_name("sign.py")
 
 _CLOCK = SystemClock()
 
@@ -25,25 +26,61 @@ _ERASE = b"\r\x1b[K"
 
 
 class _Sign:
-    """The sign that a verb is at work, drawn by an interval timer of this process.
-
-    A thread would keep large reports from copying their process, and a copy has no timer.
-    """
+    """The sign that a verb is at work, drawn by `sign.py` in a process of its own."""
 
     def __init__(self) -> None:
-        self.verb = ""
-        self.note = ""
-        self.began_s = 0.0
-        self.on_terminal = False
-        self.shown = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+        self._verb = ""
+        self._began_s = self._due_s = self._noted_s = 0.0
 
-    def show(self, _: int, __: FrameType | None) -> None:
-        passed_s = _CLOCK.monotonic_s() - self.began_s
-        text = f"aiperf {self.verb}: {self.note or 'working'}, {passed_s:.0f} s"
-        data = _ERASE + text.encode() if self.on_terminal else f"{text}\n".encode()
-        self.shown = self.on_terminal
-        with contextlib.suppress(OSError):  # a terminal that was closed
-            os.write(2, data)  # the stream of `sys` may be in the middle of a write
+    def begin(self, verb: str) -> None:
+        """Start the sign of a verb that begins now."""
+        self._verb, self._began_s = verb, _CLOCK.monotonic_s()
+        self._draw_after(FIRST_S if os.isatty(2) else FIRST_LINE_S)
+
+    def _draw_after(self, seconds: float) -> None:
+        self._owner, self._due_s = os.getpid(), _CLOCK.monotonic_s() + seconds
+        words = (self._owner, self._began_s, self._due_s, NEXT_S if os.isatty(2) else LINES_S, self._verb)
+        # Ctrl-C is sent to all processes of a terminal: this one heeds it, and ends the other.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            os.fstat(2)  # if it is closed, the pipe would take its number
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_PROGRAM), *map(str, words)], stdin=subprocess.PIPE, bufsize=0
+            )
+        except OSError:  # no room for another process: the verb works without a sign
+            self._process = None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def note(self, text: str) -> None:
+        """Hand a note over, at most as often as the sign is drawn."""
+        now_s = _CLOCK.monotonic_s()
+        if self._process is not None and self._process.stdin is not None and now_s >= self._noted_s + NEXT_S:
+            self._noted_s = now_s
+            with contextlib.suppress(OSError):  # the terminal was closed
+                self._process.stdin.write(f"{text}\n".encode())
+
+    def pause(self) -> None:
+        """Take the sign off the terminal; it comes back later."""
+        if self._process is not None and os.isatty(2) and _CLOCK.monotonic_s() >= self._due_s:
+            self.end()
+            self._draw_after(NEXT_S)
+
+    def end(self) -> None:
+        """End the sign, and take it off the terminal."""
+        process = self._process
+        if process is None or self._owner != os.getpid():  # in a copy of the verb's process
+            return
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+        self._process = None
+        if _CLOCK.monotonic_s() >= self._due_s and os.isatty(2):
+            with contextlib.suppress(OSError):  # a terminal that was closed
+                os.write(2, _ERASE)  # the stream of `sys` may be in the middle of a write
 
 
 _sign = _Sign()
@@ -51,38 +88,24 @@ _sign = _Sign()
 
 def note(text: str) -> None:
     """Say what the verb works at, such as how much is done."""
-    _sign.note = text
+    _sign.note(text)
 
 
 def finish() -> None:
     """End the sign: from now on the results themselves are printed."""
-    if _sign.verb:
-        _sign.verb = ""
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        clear()
+    _sign.end()
 
 
 def clear() -> None:
     """Take the sign off the terminal before a line is printed."""
-    if _sign.shown:
-        _sign.shown = False
-        with contextlib.suppress(OSError):
-            os.write(2, _ERASE)
+    _sign.pause()
 
 
 @contextlib.contextmanager
 def waiting(verb: str) -> Iterator[None]:
-    """Show that a verb works, until the end of this block; only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    _sign.verb, _sign.note, _sign.began_s, _sign.shown = verb, "", _CLOCK.monotonic_s(), False
-    _sign.on_terminal = os.isatty(2)
-    before = signal.signal(signal.SIGALRM, _sign.show)
-    times = (FIRST_S, NEXT_S) if _sign.on_terminal else (FIRST_LINE_S, LINES_S)
-    signal.setitimer(signal.ITIMER_REAL, *times)
+    """Show that a verb works, until the end of this block or until results are printed."""
+    _sign.begin(verb)
     try:
         yield
     finally:
         finish()
-        signal.signal(signal.SIGALRM, before)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.cli.waiting import finish
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
 from aiperf.records.chain import hash_of
 from aiperf.records.run_head import final_head
@@ -161,6 +162,8 @@ def difference_to_statement(folder: Path, signed: bytes, report: Report | None =
 
 def _ssh_keygen(words: Sequence[str], given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     """Call ssh-keygen; its input is this program's unless it is given some."""
+    if given is None:
+        finish()  # it may ask for a passphrase at the terminal
     try:
         return subprocess.run(["ssh-keygen", *words], input=given, capture_output=True, check=False)
     except FileNotFoundError:

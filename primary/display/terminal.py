@@ -22,6 +22,7 @@ from aiperf.cli.console import PlainConsole, plain
 from aiperf.cli.lines import say
 from aiperf.cli.quality import qualities_text, target_text
 from aiperf.cli.units import count, number, percent, si
+from aiperf.cli.waiting import finish
 from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
 from aiperf.storage.patience import may_pass
@@ -232,7 +233,8 @@ class _Kept(_Direct):
 
 
 def open_display(clock: Clock) -> Display:
-    """The display that fits standard error."""
+    """The display that fits standard error; it takes the place of the sign of life."""
+    finish()
     try:
         number = sys.stderr.fileno()
         stream: Any = _Kept(number) if stat.S_ISREG(os.fstat(number).st_mode) else _Direct(number)

@@ -85,7 +85,6 @@ SCALE = Command(
     example="aiperf scale --dataset digits --duration 5m --counts 1,2 --output runs/scaling",
     configure=_configure,
     execute=_execute,
-    shows_itself=True,
     follow_up=_follow_up,
     leaves=lambda arguments: SAME_COMMAND,
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from aiperf.cli.lines import warn
+from aiperf.cli.waiting import finish
 from aiperf.errors import EXIT_DONE, EXIT_USAGE, RunFailedError, UsageError
 from aiperf.files import write_atomically
 from aiperf.processes import python_module
@@ -54,6 +55,7 @@ class Programs:
         """
         if self._ending:
             raise RunFailedError(f"the series was interrupted; {SAME_COMMAND}")
+        finish()  # the program has its own sign of life
         # Whatever becomes of this process, the series is in use while the program works.
         self._process = subprocess.Popen(python_module("aiperf", *words), stdout=self._output, pass_fds=[self._lock])
         self._pass_on()  # the signal may have come while the program started

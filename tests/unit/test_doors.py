@@ -26,6 +26,7 @@ STARTING = re.compile(r"subprocess\.(?:run|Popen|call|check_\w+)\(|create_subpro
 
 STARTERS = {
     "aiperf/answers.py": "every other program whose text is read",
+    "aiperf/cli/waiting.py": "a module of this program, by its path",
     "aiperf/processes.py": "processes that live with a run",
     "analysis/results/signatures.py": "ssh-keygen asks for a passphrase at the terminal",
     "dashboard/rendering.py": "a module of this program",

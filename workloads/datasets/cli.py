@@ -186,5 +186,4 @@ DATASET = Command(
     example=PREPARE_EXAMPLE,
     configure=_configure,
     execute=_execute,
-    shows_itself=True,
 )

@@ -10,6 +10,7 @@ from rich import progress
 
 from aiperf.cli.console import PlainConsole
 from aiperf.cli.lines import say, warn
+from aiperf.cli.waiting import finish
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from workloads.datasets.prepare import Progress
 
@@ -20,6 +21,7 @@ LINES = 20
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
     """Run a block with a function to call after every file: a bar on a terminal, else lines."""
+    finish()
     if not sys.stderr.isatty():
         yield _print_line
         return
