@@ -26,7 +26,7 @@ from aiperf.config.sections.cluster import (
 from aiperf.config.sections.run import ReplicaSection, RunSection, SearchSection
 from aiperf.config.sections.simulated import SimulatedSection
 from aiperf.config.sections.system import SystemSection
-from aiperf.config.sections.training import TrainingSection
+from aiperf.config.sections.training import EARLIER_NAMES, TrainingSection
 from aiperf.config.space import read_space
 from aiperf.config.texts import Line, PathText
 from aiperf.config.toml_text import parse_toml, read_toml
@@ -256,7 +256,8 @@ def origins(layers: Sequence[Layer]) -> dict[str, str]:
     found = dict.fromkeys(keys_of(RunConfig), "default")
     for layer in layers:
         for section, values in layer.document.items():
-            found |= dict.fromkeys((f"{section}.{name}" for name in values), layer.source)
+            keys = (f"{section}.{name}" for name in values)
+            found |= dict.fromkeys((EARLIER_NAMES.get(key, key) for key in keys), layer.source)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,9 +15,9 @@ from aiperf.cli.console import open_console
 from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.tables import make_table
 from aiperf.cli.units import count, si
-from aiperf.errors import EXIT_DONE, EXIT_FAILED
+from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from analysis.results.history.facts import Facts, RunFacts, ScreeningFacts, try_facts
-from analysis.results.history.store import add, open_store, read_store
+from analysis.results.history.store import add, is_store, open_store, read_store
 
 STORE = Path("results.sqlite")
 
@@ -50,10 +51,14 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _add(arguments: argparse.Namespace) -> int:
+    if stores := [path for path in arguments.results if is_store(path)]:
+        raise UsageError(f"{stores[0]} is a store, not a result; name it as one: --store {shlex.quote(str(stores[0]))}")
     done: list[dict[str, str]] = []
     problems = []
+    # As a whole path: a command of a timer may work in another folder than its author.
+    store, is_new = arguments.store.absolute(), not arguments.store.exists()
     # Opened before anything is read: what cannot be written is known at once.
-    with open_store(arguments.store, write=True) as connection:
+    with open_store(store, write=True) as connection:
         for path in arguments.results:
             found = try_facts(path.absolute())
             if isinstance(found, Facts):
@@ -61,14 +66,15 @@ def _add(arguments: argparse.Namespace) -> int:
             else:
                 problems.append(found)
     if arguments.format == "json":
-        say_json(json.dumps({"store": str(arguments.store), "results": done, "problems": problems}, indent=2))
+        say_json(json.dumps({"store": str(store), "new": is_new, "results": done, "problems": problems}, indent=2))
     else:
         for each in done:
             say(f"{each['origin']}: {IN_WORDS[each['done']]}")
         for problem in problems:
             warn(f"not read: {problem}")
         number = Counter(each["done"] for each in done)
-        say(f"{arguments.store}: {count(number['added'], 'result')} added, {number['changed']} brought up to date")
+        made = " (a new store)" if is_new else ""
+        say(f"{store}{made}: {count(number['added'], 'result')} added, {number['changed']} brought up to date")
     return EXIT_FAILED if problems else EXIT_DONE
 
 

@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from aiperf.config.sections.base import MOST, Duration, Precision, Section
 
+EARLIER_NAMES = {"training.xla": "training.compile"}
+"""Settings by names of earlier versions, which are still read."""
+
 
 class TrainingSection(Section):
     """The training of one trial. Defaults are the paper's Table 4."""

@@ -32,6 +32,12 @@ VERSION = 1
 APPLICATION = 0x61697066
 """`aipf` in ASCII: what the file is, for the programs that look (file, sqlite3)."""
 
+BEGINNING = b"SQLite format 3\0"
+"""First bytes of every database of SQLite (https://www.sqlite.org/fileformat.html)."""
+
+SUFFIXES = (".sqlite", ".sqlite3", ".db")
+"""Ends of the names that people give to databases."""
+
 PATIENCE_S = 60.0
 """Longest wait for other writers, each of which needs milliseconds for a result."""
 
@@ -105,6 +111,17 @@ def _look(path: Path, write: bool) -> None:
         raise RunDirectoryError(f"{path}: there is no store of results; make one with: aiperf store add RUN")
     if not exists and not path.parent.is_dir():
         raise RunDirectoryError(f"{path}: there is no folder {path.parent}")
+
+
+def is_store(path: Path) -> bool:
+    """True for a database, by its first bytes or, if it is not there yet, by its name."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(len(BEGINNING)) == BEGINNING
+    except FileNotFoundError:
+        return path.suffix in SUFFIXES
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return False
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

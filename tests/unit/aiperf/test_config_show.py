@@ -30,6 +30,17 @@ def test_what_is_shown_loads_as_the_same_settings(tmp_path: Path, capsys: pytest
     assert lines["seed"].endswith("# default")
 
 
+def test_a_setting_by_its_earlier_name_is_shown_with_its_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[training]\nxla = true\n")
+    assert main(["config", "show", str(file), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["training.compile"] == {"value": "on", "from": str(file)}
+    assert list(found) == list(keys_of(RunConfig))
+
+
 def test_one_setting_or_all_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -282,6 +282,22 @@ def test_the_verb_adds_lists_and_names_what_it_cannot_read(
     assert [len(each["rows"]) for each in json.loads(capsys.readouterr().out)["series"]] == [1], "it counts once"
 
 
+def test_the_verb_says_where_it_made_a_store_and_does_not_take_a_store_for_a_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("report.json").write_text(result(0).report.model_dump_json())
+    assert main(["store", "add", "other.sqlite", "report.json"]) == 2
+    assert "name it as one: --store other.sqlite" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.iterdir()] == ["report.json"]
+    assert main(["store", "add", "report.json"]) == 0
+    assert f"{tmp_path}/results.sqlite (a new store): 1 result added" in capsys.readouterr().out
+    assert main(["store", "add", "report.json"]) == 0
+    assert f"{tmp_path}/results.sqlite: 0 results added" in capsys.readouterr().out
+    assert main(["store", "add", "results.sqlite", "report.json", "--store", "third.sqlite"]) == 2
+    assert not Path("third.sqlite").exists()
+
+
 def test_an_acceptance_is_read_by_its_own_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report, file = tmp_path / "report.json", tmp_path / "accept.json"
     report.write_text(result(0).report.model_dump_json())
