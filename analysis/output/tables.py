@@ -19,6 +19,7 @@ from analysis.output.page.hybrid import group_rows, server_rows, training_rows
 from analysis.output.page.science import LEFT, currency_of, filled, model_rows, result_rows, split
 from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, cost, goodput, known, slowness
 from analysis.report.model import ReplicaPart, Report
+from analysis.report.phases import WAITS, measured_waits, share_of_training, worst_first
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.trials import most_accurate
 
@@ -99,15 +100,6 @@ def why_lines(report: Report) -> Iterator[str]:
         where = f" ({', '.join(nodes[:MOST_NAMED])})" if nodes else ""
         which = f"replica{'s' if len(lost) > 1 else ''} {names}{where}"
         yield f"why: {len(lost)} of {report.replicas} replicas lost: {which}: {reason}"
-
-
-def worst_first(replicas: Iterable[ReplicaPart]) -> list[ReplicaPart]:
-    """Replicas that are lost or never came, then the slowest by their rate of training."""
-
-    def key(part: ReplicaPart) -> tuple[bool, float, int]:
-        return part.state not in ("lost", "absent"), part.working_ops or 0.0, part.replica
-
-    return sorted(replicas, key=key)
 
 
 def _workloads(report: Report) -> Iterator[Table]:
@@ -208,23 +200,19 @@ def _ceilings(part: RooflinePart) -> Table:
     return table
 
 
-def _of_training(part: ReplicaPart, seconds: float | None) -> str:
-    """The part of its training in which a replica did this; "-": not measured."""
-    trained_s = part.phases_s.get("train", 0.0)
-    return percent(min(1.0, seconds / trained_s)) if seconds is not None and trained_s > 0 else "-"
-
-
 def _replicas(report: Report) -> Table:
     phases = list(dict.fromkeys(phase for replica in report.replica_details for phase in replica.phases_s))
-    order = ("trials", *reversed(phases), "operations", "all-reduce", "input")
-    table = make_table("Replicas, worst first", "replica", "node", "state", "rate", "input", "all-reduce", "trials",
-                       "operations", *phases, left=("state", "node"), dropped=order)  # fmt: skip
+    waits = measured_waits(report.replica_details)
+    names = [WAITS[wait] for wait in waits]
+    order = ("trials", *reversed(phases), "operations", *reversed(names))
+    table = make_table("Replicas, worst first", "replica", "node", "state", "rate", *names, "trials", "operations",
+                       *phases, left=("state", "node"), dropped=order)  # fmt: skip
     for replica in worst_first(report.replica_details)[:MOST_ROWS]:
         reason = f": {replica.reason}" if replica.reason else ""
         table.add_row(
             str(replica.replica), replica.node or "-", f"{replica.state}{reason}"[:200],
-            si(replica.working_ops, "OPS"), _of_training(replica, replica.input_s),
-            _of_training(replica, replica.exchange_s), str(replica.trials), si(replica.operations, "OP"),
+            si(replica.working_ops, "OPS"), *(percent(share_of_training([replica], wait)) for wait in waits),
+            str(replica.trials), si(replica.operations, "OP"),
             *(format_duration(replica.phases_s.get(phase, 0.0)) for phase in phases),
         )  # fmt: skip
     return table

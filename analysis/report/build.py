@@ -329,6 +329,7 @@ def _replica(data: RunData, entry: ReplicaLedger, own: list[TrialPart], found: S
         working_ops=operations / working_s if working_s else None,
         input_s=_sum_of_epochs(data, own, INPUT),
         exchange_s=_sum_of_epochs(data, own, EXCHANGE),
+        servers_s=_for_servers_s(data, own),
     )
 
 
@@ -337,6 +338,13 @@ def _sum_of_epochs(data: RunData, own: list[TrialPart], column: int) -> float | 
     rows = [data.ledger.trials[trial.id].epochs.rows.measured[:, column] for trial in own]
     found = np.concatenate([np.zeros(0), *rows])
     return float(np.nansum(found)) if not np.isnan(found).all() else None
+
+
+def _for_servers_s(data: RunData, own: list[TrialPart]) -> float | None:
+    """Seconds for which group 0 waited for servers in these trials; None if none was hybrid."""
+    entries = [data.ledger.trials[trial.id].exchanges for trial in own]
+    found = [body.waiting_s for entry in entries for body in entry.values() if body.group == 0]
+    return sum(found) if found else None
 
 
 def _sum_of_phases(replicas: tuple[ReplicaPart, ...]) -> dict[str, float]:

@@ -209,6 +209,10 @@ class ReplicaPart(Part):
     """Seconds of its training in all-reduce, rank 0's waits for slower ranks included; null if no
     epoch has it: there is one rank, or its framework cannot tell.
     """
+    servers_s: float | None = None
+    """Seconds of its training in which the group of rank 0 waited for parameter servers; null
+    without hybrid trainings.
+    """
 
 
 class AssumedPart(Part):

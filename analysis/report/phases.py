@@ -7,7 +7,7 @@ of a run and its resumption. The phases of a replica always sum to the duration 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,8 +25,11 @@ WORST = 10
 """Replicas that are shown one by one."""
 
 
-Wait = Literal["input_s", "exchange_s"]
+Wait = Literal["input_s", "exchange_s", "servers_s"]
 """Field of a replica with the seconds of its training that were no computing."""
+
+WAITS: Mapping[Wait, str] = {"input_s": "input", "exchange_s": "all-reduce", "servers_s": "servers"}
+"""Their headings."""
 
 
 def share_of_training(replicas: Iterable[ReplicaPart], name: Wait) -> float | None:
@@ -35,6 +38,20 @@ def share_of_training(replicas: Iterable[ReplicaPart], name: Wait) -> float | No
              if (spent_s := getattr(part, name)) is not None]  # fmt: skip
     trained_s = sum(train_s for _, train_s in known)
     return sum(min(spent_s, train_s) for spent_s, train_s in known) / trained_s if trained_s > 0 else None
+
+
+def measured_waits(replicas: Sequence[ReplicaPart]) -> list[Wait]:
+    """Those of `WAITS` that any of these replicas has measured."""
+    return [name for name in WAITS if any(getattr(part, name) is not None for part in replicas)]
+
+
+def worst_first(replicas: Iterable[ReplicaPart]) -> list[ReplicaPart]:
+    """Replicas that are lost or never came, then the slowest by their rate of training."""
+
+    def key(part: ReplicaPart) -> tuple[bool, float, int]:
+        return part.state not in ("lost", "absent"), part.working_ops or 0.0, part.replica
+
+    return sorted(replicas, key=key)
 
 
 def spans(data: RunData, entry: ReplicaLedger) -> Spans:

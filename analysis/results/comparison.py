@@ -22,7 +22,8 @@ WORSE = 0.95
 ONE, LEAST_SHARE = 0.5, 0.01
 """The least differences of counts, and of shares of the time, that matter."""
 
-WAITS: Mapping[str, Wait] = {"waiting for images": "input_s", "all-reduce": "exchange_s"}
+WAITING: Mapping[str, Wait] = {"waiting for images": "input_s", "all-reduce": "exchange_s",
+                               "waiting for servers": "servers_s"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
     yield from _workloads(first, second)
     yield Measure("trials", len(first.trials), len(second.trials), "neither")
     yield Measure("failures", len(first.failures), len(second.failures), "less", ONE)
-    for label, name in WAITS.items():
+    for label, name in WAITING.items():
         was, is_now = (share_of_training(report.replica_details, name) for report in (first, second))
         if was is not None and is_now is not None:
             yield Measure(f"share of {label} in training", was, is_now, "less", LEAST_SHARE)

@@ -59,6 +59,14 @@ class ReplicaStatus(Part):
     """Name of its node; null if it is not known."""
     working_ops: float | None = None
     """Operations per second of its training and evaluation; null without any, and in a snapshot."""
+    all_reduce_share: float | None = None
+    """Share of its training in all-reduce, waits for slower ranks included; null if it was not
+    measured, and in a snapshot.
+    """
+    servers_share: float | None = None
+    """Share of its training in which it waited for parameter servers; null without hybrid
+    trainings, and in a snapshot.
+    """
 
 
 class WorkloadStatus(Part):

@@ -8,9 +8,9 @@ from aiperf.records.columns import moments_of
 from aiperf.run_directory.claim import SeenHolder
 from aiperf.run_directory.state import IN_PROGRESS, OVER, State, next_command
 from analysis.output.page.vocabulary import slowness
-from analysis.output.tables import worst_first
 from analysis.reading.run_data import RunData
 from analysis.report.model import Report
+from analysis.report.phases import share_of_training, worst_first
 from analysis.report.state import seconds_left
 from analysis.report.workloads import WorkloadPart
 from analysis.results.glance import ReplicaStatus, RunStatus, WorkloadStatus, waits_of
@@ -88,6 +88,8 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
                 quality=model.quality if model is not None else None,
                 node=replica.node,
                 working_ops=replica.working_ops,
+                all_reduce_share=share_of_training([replica], "exchange_s"),
+                servers_share=share_of_training([replica], "servers_s"),
             )
         )
     return tuple(result)

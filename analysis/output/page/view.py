@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
 
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, LabelSet, Span
@@ -31,7 +30,7 @@ from analysis.output.pages import render
 from analysis.reading.run_data import RunData
 from analysis.report.hybrid.parts import HybridPart
 from analysis.report.model import Report
-from analysis.report.phases import Wait, share_of_training
+from analysis.report.phases import WAITS, measured_waits, share_of_training, worst_first
 from analysis.report.trials import most_accurate
 from analysis.report.workloads import WorkloadPart
 
@@ -238,7 +237,10 @@ def report_page(data: RunData, report: Report, links: Links | None = None) -> st
         met=[rule for rule in report.rules if rule.passed],
         failures=report.failures[:MOST_ROWS],
         findings=report.physics.findings[:MOST_ROWS] if report.physics is not None else (),
-        replicas=report.replica_details[:MOST_ROWS],
+        replicas=worst_first(report.replica_details)[:MOST_ROWS],
+        measured_waits=measured_waits(report.replica_details),
+        wait_names=WAITS,
+        share_of_training=share_of_training,
         results=filled(results),
         rates=filled(rates),
         headline=headline(report),
@@ -311,13 +313,16 @@ def _score_interval(report: Report) -> str:
 
 def waits_in_words(report: Report) -> str:
     """Sentence about the parts of the training that were no computing; empty if nobody trained."""
-    waited, exchanged = (share_of_training(report.replica_details, name) for name in get_args(Wait))
+    waited, exchanged, served = (share_of_training(report.replica_details, name) for name in WAITS)
     parts = [] if waited is None else [f"{percent(waited)} waited for images"]
     if exchanged is not None:
         parts.append(f"{percent(exchanged)} was all-reduce, waits for the slowest rank included")
     elif report.hybrid is None and any((part.ranks or 1) > 1 for part in report.replica_details) and parts:
         parts.append("its all-reduce was not told from computing")
-    return f"Of the training, {' and '.join(parts)}." if parts else ""
+    if served is not None:
+        parts.append(f"{percent(served)} waited for parameter servers")
+    *most, last = parts or [""]
+    return f"Of the training, {' and '.join(filter(None, [', '.join(most), last]))}." if parts else ""
 
 
 def phase_shares(report: Report) -> list[tuple[str, float, float]]:

@@ -13,14 +13,16 @@ from aiperf.clock import format_utc
 from aiperf.machine.health.kinds import SLOWED
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.model import ReplicaPart
+from analysis.report.phases import WAITS
 from analysis.report.sampling import WorkIntervals, inside, lowest_while_working, mean_while_working
 
-WORKING = ("train", "input", "all-reduce", "evaluate", "checkpoint", "storage")
-"""Phases between the beginnings of two epochs; `input`: training waits for images; `all-reduce`:
-for the gradients of all ranks.
+WORKING = ("train", *WAITS.values(), "evaluate", "checkpoint", "storage")
+"""Phases between the beginnings of two epochs; training waits for images (`input`), for the
+gradients of all ranks (`all-reduce`), and for parameter servers (`servers`).
 """
 
-NAMES = {"input": "waiting for images", "all-reduce": "all-reduce, with waits for its slowest rank,"}
+NAMES = {"input": "waiting for images", "all-reduce": "all-reduce, with waits for its slowest rank,",
+         "servers": "waiting for parameter servers"}  # fmt: skip
 """Words for phases that are parts of training."""
 
 BETWEEN = ("search", "start", "build", "checkpoint", "storage", "idle")
@@ -69,8 +71,8 @@ def cause_of(
 def _per_work(part: ReplicaPart, phases: Sequence[str], factor: float) -> dict[str, float]:
     """Seconds of each phase for one second of work at the pace of the others."""
     seconds = {phase: part.phases_s.get(phase, 0.0) for phase in phases}
-    for name, spent_s in (("input", part.input_s), ("all-reduce", part.exchange_s)):
-        seconds[name] = min(spent_s or 0.0, seconds["train"])
+    for wait, name in WAITS.items():
+        seconds[name] = min(getattr(part, wait) or 0.0, seconds["train"])
         seconds["train"] -= seconds[name]
     total = sum(seconds.values())
     return {phase: factor * own_s / total if total else 0.0 for phase, own_s in seconds.items()}

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aiperf.cli.units import percent
 from aiperf.records.bodies import PhaseBegan, RunEnded
 from aiperf.wire.messages import Phase
-from analysis.output.page.view import waits_in_words
-from analysis.reading.run_data import read_run
+from analysis.output.page.view import report_page, waits_in_words
+from analysis.output.tables import _replicas
+from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
+from analysis.report.phases import WAITS
 from analysis.results.status import run_status
+from analysis.verbs.status import _status_table
 from tests.support.hand_made import T0_MS, HandMadeRun
+from tests.support.science.hybrid import whole_training
 
 
 def phase(run: HandMadeRun, t_s: float, name: Phase, replica: int = 0) -> HandMadeRun:
@@ -105,6 +111,10 @@ def test_of_phases_in_one_millisecond_the_last_one_lasts(tmp_path: Path) -> None
          "Of the training, 10 % waited for images and its all-reduce was not told from computing."),
         ({"input_s": 4.0}, 1, "Of the training, 10 % waited for images."),
         ({}, 2, ""),
+        ({"servers_s": 1.0}, 2, "Of the training, 2.5 % waited for parameter servers."),
+        ({"input_s": 4.0, "exchange_s": 10.0, "servers_s": 1.0}, 2,
+         "Of the training, 10 % waited for images, 25 % was all-reduce, waits for the slowest rank included and "
+         "2.5 % waited for parameter servers."),
     ],
 )  # fmt: skip
 def test_the_page_says_how_much_of_the_training_was_no_computing(
@@ -116,3 +126,55 @@ def test_the_page_says_how_much_of_the_training_was_no_computing(
     own = part.model_copy(update={"phases_s": {"train": 40.0, "idle": 60.0}, "ranks": ranks, **spent})
     found = waits_in_words(report.model_copy(update={"replica_details": (own,)}))
     assert re.sub(r"(\d+)(\.0+)? %", r"\1 %", found) == says
+
+
+def headings_and_rows(page: str) -> list[list[str]]:
+    """The cells of the page's table of replicas."""
+    table = page.partition("<h3>Replicas</h3>")[2].partition("</table>")[0]
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("<tr>")[1:]]
+
+
+def shown_in(data: RunData) -> dict[str, list[list[str]]]:
+    """The first columns about replicas on the page, in the terminal's report and in its status."""
+    report = build_report(data)
+    status = _status_table(run_status(data, report, None, T0_MS + 100_000))
+    tables = {"report": _replicas(report), "status": status}
+    cells = {
+        name: [[str(column.header), *map(str, column.cells)] for column in table.columns]
+        for name, table in tables.items()
+    }
+    page = headings_and_rows(report_page(data, report))
+    return {"page": [list(column) for column in zip(*page, strict=True)], **cells}
+
+
+def after_rate(columns: list[list[str]]) -> list[list[str]]:
+    """The columns of waits."""
+    names = [column[0] for column in columns]
+    place = names.index("rate")
+    assert names.index("node") < place
+    return [column for column in columns[place + 1 :] if column[0] in WAITS.values()]
+
+
+def test_waits_stand_next_to_the_rate_of_each_replica_only_if_they_were_measured(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "ranks").at(0).release(100, replicas=3)
+    spent: tuple[dict[str, Any], ...] = ({"input_s": 1.0, "exchange_s": 4.0}, {"exchange_s": 12.0}, {})
+    for replica, seconds in enumerate(spent):
+        phase(run.at(0).start_trial(replica + 1, replica), 10, "train", replica)
+        run.at(50).epoch(replica + 1, 1, replica=replica, **seconds)
+        phase(run, 50, "evaluate", replica)
+    shown = shown_in(read_run(run.end(100).paths))
+    all_reduce = ["all-reduce", "10.0 %", "30.0 %", "-"]
+    assert after_rate(shown["page"]) == after_rate(shown["report"]) == [["input", "2.5 %", "-", "-"], all_reduce]
+    assert after_rate(shown["status"]) == [all_reduce]
+    nothing = shown_in(read_run(working(tmp_path / "one").end(100).paths))
+    assert [after_rate(columns) for columns in nothing.values()] == [[], [], []]
+
+
+def test_waits_for_parameter_servers_stand_next_to_the_rate(tmp_path: Path) -> None:
+    run = whole_training(tmp_path).complete(25)
+    report = build_report(read_run(run.paths))
+    (part,) = report.replica_details
+    assert part.servers_s == 0.5, "of group 0, in two epochs"
+    share = percent(0.5 / part.phases_s["train"])
+    for columns in shown_in(read_run(run.paths)).values():
+        assert ["servers", share] in after_rate(columns)
