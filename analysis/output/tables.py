@@ -135,12 +135,12 @@ def _trials(report: Report) -> Table:
         left=("architecture", "state"),
     )  # fmt: skip
     for trial in most_accurate(report.trials, MOST_ROWS):
-        accuracy = "-" if trial.best_accuracy is None else f"{trial.best_accuracy:.4f}"
         reason = f": {trial.failure_reason}" if trial.failure_reason else ""
         point = f".{trial.point}" if trial.point else ""
         table.add_row(
             str(trial.id), str(trial.replica), f"{trial.round}{point}", trial.architecture or "-", str(trial.epochs),
-            accuracy, si(trial.operations, "OP"), f"{TRIAL_STATES.get(trial.state, trial.state)}{reason}"[:200],
+            number(trial.best_accuracy), si(trial.operations, "OP"),
+            f"{TRIAL_STATES.get(trial.state, trial.state)}{reason}"[:200],
         )  # fmt: skip
     return table
 
@@ -152,7 +152,7 @@ def _hyperparameters(report: Report) -> Table:
     )  # fmt: skip
     for part in report.hyperparameters:
         table.add_row(
-            part.name, str(part.value), str(part.points), f"{part.mean_accuracy:.4f}", f"{part.best_accuracy:.4f}"
+            part.name, str(part.value), str(part.points), number(part.mean_accuracy), number(part.best_accuracy)
         )
     return table
 

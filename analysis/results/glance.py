@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from aiperf import __version__
 from aiperf.cli.quality import qualities_text
-from aiperf.cli.units import count
+from aiperf.cli.units import count, number
 from aiperf.errors import RunDirectoryError
 from aiperf.facts import Measured
 from aiperf.files import atomic_file
@@ -152,7 +152,7 @@ class RunStatus(Part):
 
 def error_text(status: RunStatus) -> str:
     """The error so far; none before the first epoch."""
-    return "no epoch yet" if status.error == 1.0 and status.state in IN_PROGRESS else f"error {status.error:.4f}"
+    return "no epoch yet" if status.error == 1.0 and status.state in IN_PROGRESS else f"error {number(status.error)}"
 
 
 def models_text(status: RunStatus) -> str:

@@ -57,7 +57,7 @@ def _spoken(line: tuple[str, list[float]]) -> str:
     name, heights = line
     if not heights:
         return ""
-    return f"{name}: {heights[0]:.4g} at first, {heights[-1]:.4g} at last, {max(heights):.4g} at most."
+    return f"{name}: {heights[0]:#.4g} at first, {heights[-1]:#.4g} at last, {max(heights):#.4g} at most."
 
 
 def new_plot(x_label: str, y_label: str, height: int = HEIGHT, **more: Any) -> Any:

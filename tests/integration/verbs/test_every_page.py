@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def profile() -> Profile:
     blocks = (TimelineBlock(lane="cpu 0", phase="forward", operation="Conv2D", start_s=0, end_s=0.15),
               TimelineBlock(lane="cpu 0", phase="backward", operation="Sum", start_s=0.15, end_s=0.45))  # fmt: skip
     return Profile(
-        architecture="a" * 64, rule_set="aiperf-1", image_operations=10**9, settings=SETTINGS, steps=2, step_s=0.5,
+        **RECORDED, architecture="a" * 64, rule_set="aiperf-1", image_operations=10**9, steps=2, step_s=0.5,
         operations=tuple(
             ProfiledOperation(operation=name, phase=phase, library="oneDNN", seconds=seconds, calls=53)
             for name, phase, seconds in parts
@@ -104,6 +105,9 @@ def profile() -> Profile:
 SETTINGS = StepSettings(architecture=None, dataset="digits", data_dir=None, synthetic_input=True, batch_size=16,
                         precision="float32", xla=False, steps=2)  # fmt: skip
 
+RECORDED: dict[str, Any] = {"settings": SETTINGS, "software": "TensorFlow 2.21.0, Keras 3.12.0",
+                            "device": "AMD EPYC 9654, 8 CPUs", "recorded": "2026-05-04T03:02:01+00:00"}  # fmt: skip
+
 
 def sweep() -> MemorySweep:
     """Three batches, of which the last does not fit."""
@@ -113,7 +117,7 @@ def sweep() -> MemorySweep:
                    unexplained_bytes=10**5, process_peak_bytes=10**9)
         for size in (16, 32, 64)
     )  # fmt: skip
-    return MemorySweep(axis="batch size", settings=SETTINGS, limit_bytes=8 * 10**9, points=points, largest_measured=32,
+    return MemorySweep(**RECORDED, axis="batch size", limit_bytes=8 * 10**9, points=points, largest_measured=32,
                        largest_predicted=200)  # fmt: skip
 
 
@@ -275,6 +279,13 @@ def test_on_paper_charts_end_where_they_end_on_the_screen(browser: Chrome, pages
     script(browser, "dispatchEvent(new Event('afterprint'))")
     assert script(browser, "return document.images.length") == 0
     assert script(browser, "return document.getElementById('meanings').open") is False
+
+
+@pytest.mark.parametrize("kind", ["profile", "sweep"])
+def test_the_page_of_a_step_says_what_was_measured_on_what_and_when(pages: dict[str, Path], kind: str) -> None:
+    text = pages[kind].read_text()
+    assert re.search(r"<h1>[^<]* ResNet-50[^<]*</h1>", text)
+    assert "TensorFlow 2.21.0, Keras 3.12.0, on AMD EPYC 9654, 8 CPUs; 4 May 2026 03:02 UTC." in text
 
 
 def test_the_science_page_begins_with_time_to_quality(browser: Chrome, pages: dict[str, Path]) -> None:

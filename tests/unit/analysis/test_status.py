@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,17 +21,22 @@ from aiperf import __version__
 from aiperf.cli.console import PlainConsole
 from aiperf.cli.tables import make_table
 from aiperf.config.settings import load_config
-from aiperf.records.bodies import RunEnded
+from aiperf.records.bodies import PhaseBegan, RunEnded
 from aiperf.run_directory.claim import SILENCE_S, Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.state import next_command
 from analysis.output.frames import csv_tables
+from analysis.output.page.view import report_page
+from analysis.output.tables import print_report
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.state import read_now
 from analysis.results.glance import RunStatus, status_at_a_glance
+from analysis.results.ranking import rank
+from analysis.results.source import read_result
 from analysis.results.status import run_status
+from analysis.verbs.ranking_page import ranking_page
 from analysis.verbs.status import STATUS, _status_line
 from dashboard.wording import sentence_of
 from dashboard.work import Answer
@@ -188,6 +194,33 @@ def test_before_the_first_epoch_there_is_no_error_and_what_is_left_is_said(tmp_p
         assert "1m00s of 2h00m (1h59m left); 1 trial; no epoch yet; " in sentence_of(Answer(status=begun))
         run.at(90).epoch(1, 1, correct=324)
         assert "; error 0.1000; " in _status_line(status_of(run, 100))
+
+
+def test_an_error_an_accuracy_and_a_time_are_written_in_one_way_by_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    run = HandMadeRun(tmp_path / "run", {"run.duration": 100}).at(0).release(100).at(1).start_trial(1)
+    run.at(20).replicas[0].append(PhaseBegan(replica=0, trial=1, phase="train"))
+    run.at(40).epoch(1, 1, correct=342).end(100)
+    data = read_run(run.paths)
+    report = build_report(data)
+    print_report(report, None)
+    ranking = rank([read_result(run.paths.root)], "score")
+    told = {
+        "page": re.sub(
+            r"<script.*?</script>|<style.*?</style>| data-v=\S*", "", report_page(data, report), flags=re.DOTALL
+        ),
+        "tables": capsys.readouterr().out,
+        "status": _status_line(status_of(run, 100)),
+        "ranking": ranking_page(ranking, ()),
+    }
+    assert {name: "0.0500" in text for name, text in told.items()} == dict.fromkeys(told, True)
+    assert "0.9500" in told["page"] and "0.9500" in told["tables"]
+    for name, text in told.items():
+        for_people = text.partition("AIPerf: score")[0]  # the final line is for programs
+        assert not re.search(r"\b0\.050{3,}\b|\b0\.95(?!00\b)|\b5\.0 %", for_people), name
+        assert not re.search(r"\b\d+s\b", re.sub(r"\d+m\d+s", "", for_people)), f"{name}: 20 s, 1m20s"
 
 
 def test_the_lost_come_first_with_their_node_and_the_end_says_why(tmp_path: Path) -> None:
