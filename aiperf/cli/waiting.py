@@ -34,6 +34,11 @@ class _Sign:
         self._verb = ""
         self._began_s = self._due_s = self._noted_s = 0.0
 
+    @property
+    def _drawn(self) -> subprocess.Popen[bytes] | None:
+        """The program; None without one, and in a copy of the verb's process."""
+        return self._process if self._owner == os.getpid() else None
+
     def begin(self, verb: str) -> None:
         """Start the sign of a verb that begins now."""
         self._verb, self._began_s = verb, _CLOCK.monotonic_s()
@@ -56,22 +61,22 @@ class _Sign:
 
     def note(self, text: str) -> None:
         """Hand a note over, at most as often as the sign is drawn."""
-        now_s = _CLOCK.monotonic_s()
-        if self._process is not None and self._process.stdin is not None and now_s >= self._noted_s + NEXT_S:
+        now_s, process = _CLOCK.monotonic_s(), self._drawn
+        if process is not None and process.stdin is not None and now_s >= self._noted_s + NEXT_S:
             self._noted_s = now_s
             with contextlib.suppress(OSError):  # the terminal was closed
-                self._process.stdin.write(f"{text}\n".encode())
+                process.stdin.write(f"{text}\n".encode())
 
     def pause(self) -> None:
         """Take the sign off the terminal; it comes back later."""
-        if self._process is not None and os.isatty(2) and _CLOCK.monotonic_s() >= self._due_s:
+        if self._drawn is not None and os.isatty(2) and _CLOCK.monotonic_s() >= self._due_s:
             self.end()
             self._draw_after(NEXT_S)
 
     def end(self) -> None:
         """End the sign, and take it off the terminal."""
-        process = self._process
-        if process is None or self._owner != os.getpid():  # in a copy of the verb's process
+        process = self._drawn
+        if process is None:
             return
         process.kill()
         process.wait()

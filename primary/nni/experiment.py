@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
 
+from aiperf.cli.waiting import finish
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
@@ -224,6 +225,7 @@ class NniRun:
 
 
 def _show(line: str) -> None:
+    finish()  # these lines take the place of the sign of life
     with contextlib.suppress(OSError):  # a terminal that was closed does not end the run
         print(line, file=sys.stderr, flush=True)  # noqa: T201
 
