@@ -26,6 +26,9 @@ LABEL = "12px"
 CLIP = "inset(-300px -300px -300px 2px)"
 """Clip of a canvas without its first column: Bokeh's text of an axis leaves marks there."""
 
+LINES = ":host { max-width: calc(100% - 4px); } .bk-grid { display: flex; flex-wrap: wrap; width: auto; }"
+"""Style of a legend that takes another line where its entries do not fit into one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chart:
@@ -87,10 +90,10 @@ def add_legend(plot: Any, place: str = "above") -> None:
         legend.ncols = "auto"
         legend.background_fill_color = legend.border_line_color = None
         legend.label_text_color, legend.label_text_font, legend.label_text_font_size = INK, FONT, LABEL
-        # Four entries fit into the width of a phone.
+        # Four short entries fit into the width of a phone.
         legend.padding, legend.margin, legend.spacing, legend.label_standoff = 0, 2, 7, 3
         legend.glyph_width = legend.glyph_height = 10
-        legend.click_policy = "mute"
+        legend.click_policy, legend.stylesheets = "mute", [LINES]
     if plot.legend:
         plot.add_layout(plot.legend[0], place)
 

@@ -214,6 +214,9 @@ def test_no_rule_of_axe_is_broken(
     assert barriers(browser) == []
     assert script(browser, "return document.documentElement.scrollWidth") == size[0], "no sideways scrolling"
     assert script(browser, "return document.querySelectorAll('[title]').length") == 0, "no meaning for a mouse alone"
+    entries = script(browser, ENTRIES)
+    assert entries or kind not in ("report", "hybrid"), "they are found"
+    assert [name for name, is_whole in entries if not is_whole] == [], "entries of legends are not cut"
 
 
 def test_axe_finds_what_is_wrong(browser: Chrome, tmp_path: Path) -> None:
@@ -297,6 +300,15 @@ def test_the_science_page_begins_with_time_to_quality(browser: Chrome, pages: di
     assert "193.6 MOPS" in texts
     assert script(browser, "return getComputedStyle(document.querySelector('.wide')).backgroundImage") != "none"
 
+
+ENTRIES = """
+const found = root => [...root.querySelectorAll('*')].flatMap(e => [...(e.shadowRoot ? found(e.shadowRoot) : []),
+  ...(e.matches('.bk-item, .legend > *') && e.getBoundingClientRect().width ? [e] : [])]);
+return [...document.querySelectorAll('.plot, .legend')].flatMap(place => found({querySelectorAll: () => [place,
+  ...place.querySelectorAll('*')]}).map(e => [e.textContent, e.scrollWidth <= e.clientWidth
+  && e.getBoundingClientRect().right <= place.getBoundingClientRect().right + 0.5]));
+"""
+"""Texts of the entries of all legends, and whether each ends where its figure does, or before."""
 
 TAB_STOPS = """
 const stops = root => [...root.querySelectorAll('*')].reduce((sum, e) => sum + (e.shadowRoot ? stops(e.shadowRoot) : 0)
