@@ -16,8 +16,9 @@ from aiperf.network.operations import count
 from rehearsal.machine.file import FOLDER, AllReduceSection, CurveSection, MachineFile, read_machine
 from rehearsal.machine.measured import text_of
 from rehearsal.pace import all_reduce_s, pace_of
-from rehearsal.prediction import Band, _band, _clipped, _regulated
+from rehearsal.prediction import Band, FirstLimit, Predicted, _band, _clipped, _regulated
 from rehearsal.subject import Curve
+from rehearsal.verbs.predict import _print
 from search_space.resnet import resnet
 
 RESNET50 = count(resnet(50, 224, 1000))
@@ -105,3 +106,12 @@ def test_one_sample_has_no_band() -> None:
     assert several.low is not None
     assert several.high is not None
     assert several.low < several.value < several.high
+
+
+@pytest.mark.parametrize("efficiency", [0.98, 1.08])
+def test_an_efficiency_above_1_is_explained(efficiency: float, capsys: pytest.CaptureFixture[str]) -> None:
+    row = Predicted(2, 16, True, Band(1e12), Band(1e12), Band(0.3), Band(efficiency), FirstLimit("input", 64))
+    _print([row], "8 H100")
+    assert ("an efficiency above 100 %: more replicas find larger networks" in capsys.readouterr().err) == (
+        efficiency > 1
+    )
