@@ -30,6 +30,8 @@ SEAMS = {
     "primary.doctor.checks:CHECKS": "tests/unit/primary/test_doctor_checks.py",
     "primary.managers:MANAGERS": "tests/contract/primary/test_managers.py",
     "primary.work:WORK_LISTS": "tests/contract/primary/test_work_lists.py",
+    "replica.measure.micro.stacks:STACKS": "tests/contract/test_micro_stacks.py",
+    "replica.measure.profile.networks:NETWORK_STEPS": "tests/contract/trainer/test_network_steps.py",
     "replica.search.strategies:STRATEGIES": "tests/contract/search/test_search_strategies.py",
     "replica.search.tuners:TUNERS": "tests/contract/search/test_tuners.py",
     "replica.trainer.simulated_curves:SIMULATED_CURVES": "tests/contract/trainer/test_simulated_curves.py",
@@ -44,7 +46,7 @@ SEAMS = {
     "workloads.science:SCIENCE": "tests/contract/test_science_workloads.py",
     "workloads:WORKLOADS": "tests/contract/trainer/test_workloads.py",
 }
-"""Every registry (module and name), and the suite that runs over it."""
+"""Every registry that has a suite (module and name), and the suite that runs over it."""
 
 PLUGIN = f"""
 import importlib, json, os

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from aiperf.machine.accelerators import find_accelerators
 from replica.trainer.collectives.host import StoreCollective
-from replica.trainer.collectives.rank import place_of
+from replica.trainer.collectives.rank import LOOPBACK, place_of
 from replica.trainer.failures import others_may_die
 
 AXIS = "ranks"
@@ -42,6 +42,8 @@ class JaxCollective(StoreCollective):
             jax.distributed.initialize(
                 place.meeting_point, place.size, place.rank,
                 local_device_ids=[place.local_rank % gpus] if gpus else None,
+                # Left to itself, it listens on all interfaces.
+                coordinator_bind_address=place.meeting_point if place.address == LOOPBACK else None,
             )  # fmt: skip
         self._store: Any = distributed.global_state.client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,7 +14,7 @@ from torch import distributed
 
 from replica.trainer.collectives.contract import GRADIENTS
 from replica.trainer.collectives.host import StoreCollective
-from replica.trainer.collectives.rank import LOOPBACK, place_of
+from replica.trainer.collectives.rank import LOOPBACK, Place, place_of
 from replica.trainer.failures import others_may_die
 from replica.trainer.frameworks.torch.spans import SPANS, NoSpans
 
@@ -22,6 +23,17 @@ LIBRARIES = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "npu":
 
 MEETING_LIMIT, NO_LIMIT = timedelta(minutes=5), timedelta(days=1000)
 """Longest wait of ranks for each other's start, and for a message after that."""
+
+
+def _open_store(place: Place) -> Any:
+    """The store in which the ranks meet, in the process of rank 0."""
+    leads, own = place.rank == 0, None
+    if leads and place.address == LOOPBACK:
+        # Left to itself, the store listens on all interfaces, whatever its address is.
+        own = socket.create_server((LOOPBACK, place.port)).detach()
+    return distributed.TCPStore(
+        place.address, place.port, place.size, is_master=leads, timeout=MEETING_LIMIT, master_listen_fd=own
+    )
 
 
 class TorchCollective(StoreCollective):
@@ -45,10 +57,8 @@ class TorchCollective(StoreCollective):
         self._library = LIBRARIES.get(kind.type, "gloo")
         self._limit = limit
         self._spans = SPANS.get(kind.type, NoSpans)()
-        with others_may_die(RuntimeError):
-            self._store = distributed.TCPStore(
-                place.address, place.port, place.size, is_master=place.rank == 0, timeout=MEETING_LIMIT
-            )
+        with others_may_die(RuntimeError, OSError):
+            self._store = _open_store(place)
 
     def put(self, key: str, value: bytes) -> None:
         """Set the value of a new key."""

@@ -1,4 +1,4 @@
-"""Boxes: overlaps, and shifts from one box to another."""
+"""Boxes: overlaps, shifts from one box to another, suppression of those that overlap."""
 
 from __future__ import annotations
 
@@ -69,3 +69,25 @@ def rows_of(values: Any, indices: Any) -> Any:
     if len(values.shape) == 3:
         indices = indices[..., None]
     return ops.take_along_axis(values, indices, axis=1)
+
+
+def survivors(boxes: Any, valid: Any, most: float) -> Any:
+    """Flags of the boxes that greedy suppression keeps, (..., K), of (..., K, 4), best first.
+
+    A box stays if it is valid and overlaps no better box that stays by more than `most`. With all
+    boxes staying at first, a round of this rule settles at least one more box, from the best on;
+    when a round changes nothing, the rule holds for all, and only the greedy choice fulfils it.
+    """
+    places = ops.arange(boxes.shape[-2], dtype="int32")
+    better = places[None, :] < places[:, None]
+    rivals = ops.cast(ops.logical_and(overlap(boxes, boxes) > most, better), "float32")
+
+    def rule(stay: Any) -> Any:
+        beaten = ops.squeeze(ops.matmul(rivals, ops.cast(stay, "float32")[..., None]), axis=-1)
+        return ops.logical_and(valid, beaten < 0.5)
+
+    def changed(before: Any, now: Any) -> Any:
+        return ops.any(ops.not_equal(before, now))
+
+    _, stay = ops.while_loop(changed, lambda before, now: (now, rule(now)), (valid, rule(valid)))
+    return stay

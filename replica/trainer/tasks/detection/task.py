@@ -23,10 +23,9 @@ from replica.trainer.model.roi_align import Grid, align
 from replica.trainer.tasks.binary import cross_entropy_of_logits
 from replica.trainer.tasks.contract import Measures, Part
 from replica.trainer.tasks.detection import losses
-from replica.trainer.tasks.detection.boxes import area, clip, decode, encode, overlap, rows_of
+from replica.trainer.tasks.detection.boxes import area, clip, decode, encode, overlap, rows_of, survivors
 from replica.trainer.tasks.detection.precision import FIELDS, mean_precisions
 from replica.trainer.tasks.detection.sampling import packed, random_order, sample
-from replica.trainer.tasks.detection.suppression import survivors
 from workloads.networks.climate import faster_rcnn_body, faster_rcnn_head
 from workloads.settings.detection import DetectionSettings, Sampling
 

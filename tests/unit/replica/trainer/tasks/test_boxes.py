@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from replica.trainer.model.roi_align import RoiAligned
-from replica.trainer.tasks.detection.boxes import clip, decode, encode, overlap
+from replica.trainer.tasks.detection.boxes import clip, decode, encode, overlap, survivors
 from replica.trainer.tasks.detection.precision import overlaps
-from replica.trainer.tasks.detection.suppression import survivors
 from replica.trainer.tasks.detection.task import anchors_of, cut, level_of, shapes_of
 from workloads.settings.detection import OFFICIAL, REHEARSAL
 
