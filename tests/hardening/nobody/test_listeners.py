@@ -72,11 +72,10 @@ def test_a_training_of_two_ranks(starter: str, tmp_path: Path, monkeypatch: pyte
     assert {mode & 0o077 for mode in watch.folders.values()} == {0}, "only the owner looks into them"
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax"])
-def test_a_training_of_plain_processes(framework: str, tmp_path: Path) -> None:
-    need_frameworks(framework)
+def test_a_training_of_plain_processes(tmp_path: Path) -> None:
+    need_frameworks("torch")
     watch = Watch(tmp_path, documented("processes"))
-    config = load_config(overrides={"run.dataset": "digits", "training.framework": framework})
+    config = load_config(overrides={"run.dataset": "digits", "training.framework": "torch"})
     with watch.watching():
         assert asyncio.run(train(config, tmp_path, watch)) == 1
     assert watch.listeners == documented("processes")
