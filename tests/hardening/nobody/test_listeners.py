@@ -100,6 +100,8 @@ class Watch:
 
     def __init__(self, temporary: Path, wanted: set[str]) -> None:
         self._temporary, self._wanted = temporary, wanted
+        # Plugins of pytest listen, too, in a process without others that run tests.
+        self._before = listeners([psutil.Process()])
         self._held: psutil.Process | None = None
         self._over = threading.Event()
         self.training: int | None = None
@@ -121,7 +123,7 @@ class Watch:
         while not self._over.wait(0.05):
             members = family(self.training) if self.training is not None else []
             self._hold_back(members)
-            self.listeners |= listeners([psutil.Process(), *members])
+            self.listeners |= (listeners([psutil.Process()]) - self._before) | listeners(members)
             if self._held is not None and self._wanted <= self.listeners:
                 ask(self._held.resume, None)
             for path in self._temporary.iterdir():
