@@ -201,8 +201,8 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
     lost: Name | None = None
     """Why the group ended before the training; None if it did not.
 
-    The epoch is then its last, which it has not finished: updates, images and staleness are those
-    that the first server has applied, and nothing else was recorded.
+    It has then not finished the epoch: updates, images and staleness are those that the first
+    server has applied, and nothing else was recorded.
     """
     returned: bool | None = None
     """True in the first epoch of a group that was lost before and has come back."""
