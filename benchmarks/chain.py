@@ -57,11 +57,18 @@ def bodies(count: int) -> list[AnyBody]:
         else:
             found.append(
                 EpochCompleted(
-                    trial=17, epoch=epoch + 1, images_trained=IMAGES, images_evaluated=50_000, correct=37_123,
-                    loss=1.2345678, validation_loss=1.3456789, learning_rate=0.0999,
-                    evidence="0" * 64, weights="1" * 64,
+                    trial=17,
+                    epoch=epoch + 1,
+                    images_trained=IMAGES,
+                    images_evaluated=50_000,
+                    correct=37_123,
+                    loss=1.2345678,
+                    validation_loss=1.3456789,
+                    learning_rate=0.0999,
+                    evidence="0" * 64,
+                    weights="1" * 64,
                 )
-            )  # fmt: skip
+            )
     return found
 
 

@@ -184,8 +184,9 @@ def jax_loss(weights: Any, moving: Any, images: Any, labels: Any) -> Any:
     def layer(name: str, value: Any) -> Any:
         kernel, scale, shift = weights[name]
         edges = [(kernel.shape[0] // 2,) * 2] * 2
-        value = lax.conv_general_dilated(value, kernel.astype(low), (strides[name],) * 2, edges,
-                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))  # fmt: skip
+        value = lax.conv_general_dilated(
+            value, kernel.astype(low), (strides[name],) * 2, edges, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
         wide = value.astype(jnp.float32)
         mean, square = wide.mean((0, 1, 2)), (wide * wide).mean((0, 1, 2))
         variance = square - mean * mean
@@ -352,8 +353,14 @@ def main() -> int:
             done = subprocess.run([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True, check=False)
             rows += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
             if done.returncode:
-                rows.append({"framework": framework, "loop": variant, "images_per_s": None,
-                             "failed": f"exit code {done.returncode}"})  # fmt: skip
+                rows.append(
+                    {
+                        "framework": framework,
+                        "loop": variant,
+                        "images_per_s": None,
+                        "failed": f"exit code {done.returncode}",
+                    }
+                )
     best = max((row for row in rows if row["images_per_s"]), key=lambda row: row["images_per_s"], default=None)
     print(json.dumps({"host": platform.node(), "best": best, "rows": rows}, indent=2))
     return 0 if best else 1

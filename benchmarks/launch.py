@@ -51,8 +51,10 @@ def measure(replicas: int, words: list[str], environment: dict[str, str]) -> dic
         quiet = subprocess.DEVNULL
         with subprocess.Popen(
             [*command, *overrides, *words, "--duration", "1h", "--output", str(output)],
-            env=environment, stdout=quiet, stderr=quiet,
-        ) as run:  # fmt: skip
+            env=environment,
+            stdout=quiet,
+            stderr=quiet,
+        ) as run:
             released, trained = first_steps(output)
             while len(trained) < replicas and run.poll() is None:
                 time.sleep(0.5)

@@ -71,8 +71,10 @@ def measure(manager: str) -> tuple[list[float], list[tuple[str, float]]]:
         overrides = [word for setting in (*settings, f"nni.port={free_port()}") for word in ("--set", setting)]
         with subprocess.Popen(
             [sys.executable, "-m", "aiperf", "run", *words, *overrides, "--output", str(output)],
-            env={**os.environ, "HOME": str(home)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        ) as run:  # fmt: skip
+            env={**os.environ, "HOME": str(home)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as run:
             while run.poll() is None:
                 time.sleep(LOOK_INTERVAL_S)
                 memory += spent(run.pid)

@@ -103,14 +103,28 @@ def framework_step(name: str, size: int, batch: int, arguments: argparse.Namespa
     """The trainer's step on a framework against its best bare loop."""
     rounds, precision = arguments.rounds, arguments.precision
     steps = 3 if size >= 128 and batch <= 16 else 24
-    speeds = call("benchmarks.trainings.frameworks", name, size, batch, steps, rounds, precision,
-                  *(["cpu"] if arguments.cpu_time else []))  # fmt: skip
+    speeds = call(
+        "benchmarks.trainings.frameworks",
+        name,
+        size,
+        batch,
+        steps,
+        rounds,
+        precision,
+        *(["cpu"] if arguments.cpu_time else []),
+    )
     own = speeds.pop("trainer")
     best = max(speeds, key=lambda loop: speeds[loop])
     return {
-        "framework": name, "size": size, "batch": batch, "precision": precision, "images_per_s": own,
-        "bare_images_per_s": speeds[best], "bare_loop": best, "ratio": own / speeds[best],
-    }  # fmt: skip
+        "framework": name,
+        "size": size,
+        "batch": batch,
+        "precision": precision,
+        "images_per_s": own,
+        "bare_images_per_s": speeds[best],
+        "bare_loop": best,
+        "ratio": own / speeds[best],
+    }
 
 
 MEASURES = {"step_224": step_224, "step_32": step_32, "input": input_pipeline, "busy": busy}

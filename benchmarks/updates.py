@@ -23,9 +23,18 @@ from benchmarks.hybrid import measures, runs
 from workloads.science import SCIENCE
 
 COLUMNS = (
-    "updates", "processes", "images_per_s", "mb_per_image", "waiting_share", "staleness_mean", "staleness_max",
-    "epochs_to_quality", "images_to_quality", "time_to_quality_s", "best_quality",
-)  # fmt: skip
+    "updates",
+    "processes",
+    "images_per_s",
+    "mb_per_image",
+    "waiting_share",
+    "staleness_mean",
+    "staleness_max",
+    "epochs_to_quality",
+    "images_to_quality",
+    "time_to_quality_s",
+    "best_quality",
+)
 
 BYTES = 4
 """Bytes of a gradient: float32."""

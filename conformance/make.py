@@ -56,17 +56,27 @@ The last progress report is before the deadline, and behind it by the clock of i
 """
 
 SETTINGS = {
-    "run.name": "kit", "run.dataset": "digits", "run.replicas": 2, "run.duration": 377.5,
-    "training.trainer": "simulated", "simulated.epoch_seconds": 30.0,
-}  # fmt: skip
+    "run.name": "kit",
+    "run.dataset": "digits",
+    "run.replicas": 2,
+    "run.duration": 377.5,
+    "training.trainer": "simulated",
+    "simulated.epoch_seconds": 30.0,
+}
 
 SMALL = "runs/small"
 """One replica, whose architectures are drawn at random."""
 
 SMALL_SETTINGS = {
-    "run.name": "small", "run.dataset": "digits", "run.replicas": 1, "run.duration": "2m30s",
-    "search.strategy": "random", "training.trainer": "simulated", "simulated.epoch_seconds": 30.0, "run.seed": 7,
-}  # fmt: skip
+    "run.name": "small",
+    "run.dataset": "digits",
+    "run.replicas": 1,
+    "run.duration": "2m30s",
+    "search.strategy": "random",
+    "training.trainer": "simulated",
+    "simulated.epoch_seconds": 30.0,
+    "run.seed": 7,
+}
 
 
 # Networks and their counts.
@@ -81,24 +91,39 @@ def _chain(*layers: Layer) -> Architecture:
 
 def _branches() -> Architecture:
     """Additions of three, a concatenation with the image, and a convolution behind it."""
-    return Architecture((
-        Node("image", Input(12, 9, 3)), Node("a", Conv(6, (3, 3), padding="same", bias=True), ("image",)),
-        Node("b", Conv(6, (1, 3), padding="same"), ("image",)), Node("c", Conv(6, (5, 1), padding="same"), ("a",)),
-        Node("sum", Add(), ("a", "b", "c")), Node("both", Concat(), ("sum", "image")),
-        Node("last", Conv(4, (3, 3), stride=(2, 1)), ("both",)), Node("pool", GlobalAveragePool(), ("last",)),
-        Node("classes", Dense(7), ("pool",)), Node("softmax", Softmax(), ("classes",)),
-    ))  # fmt: skip
+    return Architecture(
+        (
+            Node("image", Input(12, 9, 3)),
+            Node("a", Conv(6, (3, 3), padding="same", bias=True), ("image",)),
+            Node("b", Conv(6, (1, 3), padding="same"), ("image",)),
+            Node("c", Conv(6, (5, 1), padding="same"), ("a",)),
+            Node("sum", Add(), ("a", "b", "c")),
+            Node("both", Concat(), ("sum", "image")),
+            Node("last", Conv(4, (3, 3), stride=(2, 1)), ("both",)),
+            Node("pool", GlobalAveragePool(), ("last",)),
+            Node("classes", Dense(7), ("pool",)),
+            Node("softmax", Softmax(), ("classes",)),
+        )
+    )
 
 
 NETWORKS: dict[str, Callable[[], Architecture]] = {
     "resnet50-224": lambda: resnet(50, 224, 1000),
     "odd": lambda: _chain(
-        Input(17, 11, 4), ZeroPad((1, 2), (0, 1)), Conv(6, (3, 2), stride=(2, 1), groups=2, bias=True), BatchNorm(),
-        ReLU(), Conv(12, (3, 3), padding="same", dilation=(2, 2)), MaxPool((3, 2), (2, 2), "valid"),
-        Conv(12, (3, 3), groups=12), Flatten(), Dense(10), Softmax(),
+        Input(17, 11, 4),
+        ZeroPad((1, 2), (0, 1)),
+        Conv(6, (3, 2), stride=(2, 1), groups=2, bias=True),
+        BatchNorm(),
+        ReLU(),
+        Conv(12, (3, 3), padding="same", dilation=(2, 2)),
+        MaxPool((3, 2), (2, 2), "valid"),
+        Conv(12, (3, 3), groups=12),
+        Flatten(),
+        Dense(10),
+        Softmax(),
     ),
     "branches": _branches,
-}  # fmt: skip
+}
 
 
 def _counts(kit: Path) -> Iterator[Case]:
@@ -110,11 +135,15 @@ def _counts(kit: Path) -> Iterator[Case]:
     unknown["nodes"][4]["kind"] = "swish"
     del unknown["hash"]
     (folder / "unknown-layer.json").write_text(json.dumps(unknown))
-    files = [*(f"networks/{name}.json" for name in (*NETWORKS, "unknown-layer")),
-             *sorted(str(file.relative_to(kit)) for file in kit.glob(f"{RUN}/models/*/*.json"))[:4]]  # fmt: skip
+    files = [
+        *(f"networks/{name}.json" for name in (*NETWORKS, "unknown-layer")),
+        *sorted(str(file.relative_to(kit)) for file in kit.glob(f"{RUN}/models/*/*.json"))[:4],
+    ]
     for file in files:
-        yield {"name": f"count {Path(file).stem if 'models' not in file else Path(file).parent.name}",
-               "request": {"task": "count", "network": file}}  # fmt: skip
+        yield {
+            "name": f"count {Path(file).stem if 'models' not in file else Path(file).parent.name}",
+            "request": {"task": "count", "network": file},
+        }
 
 
 # Curves: their predictions, their early stops.
@@ -140,17 +169,24 @@ CURVES = {
 
 def _predictions() -> Iterator[Case]:
     for name, (accuracies, most) in CURVES.items():
-        yield {"name": f"predict {name}", "tolerance": 1e-5,
-               "request": {"task": "predict", "accuracies": accuracies, "max_epochs": most}}  # fmt: skip
+        yield {
+            "name": f"predict {name}",
+            "tolerance": 1e-5,
+            "request": {"task": "predict", "accuracies": accuracies, "max_epochs": most},
+        }
 
 
 def _schedules() -> Iterator[Case]:
     stalled = [*_curve(0.08, 0.0, 0.30, 8), *[0.53 + 0.0009 * (e % 2) for e in range(30)]]
     for number, most in ((1, 60), (2, 60), (3, 60), (4, 60), (9, 60), (1, 8), (2, 5), (1, 1)):
-        yield {"name": f"round {number} of at most {most} epochs", "request": {
-            "task": "schedule", "round": number, "max_epochs": most, "accuracies": stalled}}  # fmt: skip
-    yield {"name": "round of steady progress", "request": {
-        "task": "schedule", "round": 1, "max_epochs": 60, "accuracies": _curve(0.08, 0.0, 0.30, 15)}}  # fmt: skip
+        yield {
+            "name": f"round {number} of at most {most} epochs",
+            "request": {"task": "schedule", "round": number, "max_epochs": most, "accuracies": stalled},
+        }
+    yield {
+        "name": "round of steady progress",
+        "request": {"task": "schedule", "round": 1, "max_epochs": 60, "accuracies": _curve(0.08, 0.0, 0.30, 15)},
+    }
 
 
 # Runs: their scores, their proposals, their forgeries.
@@ -191,12 +227,15 @@ def _run(root: Path, settings: dict[str, Any]) -> None:
 
 def _proposals() -> Iterator[Case]:
     jobs: list[Case] = [
-        {"trial": 90, "round": 3, "seed": 11}, {"trial": 91, "round": 8, "seed": 12},
+        {"trial": 90, "round": 3, "seed": 11},
+        {"trial": 91, "round": 8, "seed": 12},
         {"trial": 92, "round": 8, "seed": 13, "point": 1, "base": 1},
-    ]  # fmt: skip
+    ]
     for job in jobs:
-        yield {"name": f"propose round {job['round']} point {job.get('point', 0)}",
-               "request": {"task": "propose", "run": RUN, "replica": 0, "job": job}}  # fmt: skip
+        yield {
+            "name": f"propose round {job['round']} point {job.get('point', 0)}",
+            "request": {"task": "propose", "run": RUN, "replica": 0, "job": job},
+        }
 
 
 def _cut(paths: RunPaths) -> None:
@@ -212,8 +251,9 @@ def _torn(paths: RunPaths) -> None:
 
 
 def _other_network(paths: RunPaths) -> None:
-    *_, started = [record.body for record in HistoryReader(paths).read_new().records
-                   if isinstance(record.body, TrialStarted)]  # fmt: skip
+    *_, started = [
+        record.body for record in HistoryReader(paths).read_new().records if isinstance(record.body, TrialStarted)
+    ]
     file = paths.root / "models" / started.architecture / "architecture.json"
     text, last, rest = file.read_text().rpartition('"filters": 2048')
     file.write_text(f'{text}"filters": 2056{rest}' if last else "")
@@ -230,10 +270,12 @@ LAST = 5
 
 FORGERIES: dict[str, Callable[[RunPaths], object]] = {
     "a line edited, with its old checksum": _torn,
-    "an epoch edited, with a checksum but without its chain":
-        _chained(of(EpochCompleted, LAST, 1, correct=350), keep_chain=False),
-    "an epoch edited, with checksums and chain":
-        _chained(of(EpochCompleted, LAST, 1, correct=350), repair_witness=False),
+    "an epoch edited, with a checksum but without its chain": _chained(
+        of(EpochCompleted, LAST, 1, correct=350), keep_chain=False
+    ),
+    "an epoch edited, with checksums and chain": _chained(
+        of(EpochCompleted, LAST, 1, correct=350), repair_witness=False
+    ),
     "last records cut off": _cut,
     "a replica's file removed": lambda paths: paths.history_file("replica-0001-1").unlink(),
     "more images than the data set has": _chained(of(EpochCompleted, LAST, 1, images_trained=2_874)),
@@ -247,7 +289,7 @@ FORGERIES: dict[str, Callable[[RunPaths], object]] = {
     "another network than was trained": _other_network,
     "an architecture by no morphs": _chained(of(TrialStarted, LAST, morphs=())),
     "another duration in the configuration": lambda paths: configure(paths, run__duration=360.0),
-}  # fmt: skip
+}
 
 
 def _changes(before: Path, after: Path) -> dict[str, Any]:

@@ -14,9 +14,13 @@ from dashboard.runs import Runs
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "directories", nargs="*", type=Path, default=[RUNS], metavar="DIR",
+        "directories",
+        nargs="*",
+        type=Path,
+        default=[RUNS],
+        metavar="DIR",
         help="a run, or a directory of runs (default: runs)",
-    )  # fmt: skip
+    )
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--port", type=whole_number(0), default=0, help="port of the loopback interface (default: any free one)"

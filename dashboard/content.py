@@ -131,8 +131,9 @@ class Board:
         known = any(view.answer is not None for view in self._listed.values())
         await asyncio.wait({self._scrape}, timeout=FRESH_S if known else None)
         answers = {run: view.answer for run, view in self._listed.items()}
-        found = {run: answer.status for run, answer in answers.items()
-                 if answer is not None and answer.status is not None}  # fmt: skip
+        found = {
+            run: answer.status for run, answer in answers.items() if answer is not None and answer.status is not None
+        }
         return metrics_text(found, accepted)
 
     async def _refresh_list(self) -> bool:

@@ -77,8 +77,11 @@ class Handler(RequestHandler):
 
     def not_found(self) -> None:
         """Send that this address leads nowhere."""
-        self.answer("there is no such page; open the address that `aiperf dashboard` printed",
-                    "text/plain", HTTPStatus.NOT_FOUND)  # fmt: skip
+        self.answer(
+            "there is no such page; open the address that `aiperf dashboard` printed",
+            "text/plain",
+            HTTPStatus.NOT_FOUND,
+        )
 
 
 class FrontPage(Handler):

@@ -48,14 +48,20 @@ html_show_sourcelink = False
 # Colours with a contrast of 7, which the theme's own lack.
 html_theme_options = {
     "light_css_variables": {
-        "color-brand-primary": "#0a3aa8", "color-brand-content": "#1c41a8", "color-brand-visited": "#6b1f8f",
-        "color-foreground-secondary": "#45474d", "color-foreground-muted": "#4b4f55",
+        "color-brand-primary": "#0a3aa8",
+        "color-brand-content": "#1c41a8",
+        "color-brand-visited": "#6b1f8f",
+        "color-foreground-secondary": "#45474d",
+        "color-foreground-muted": "#4b4f55",
     },
     "dark_css_variables": {
-        "color-brand-primary": "#8fc1ff", "color-brand-content": "#8fc1ff", "color-brand-visited": "#d9a7f5",
-        "color-foreground-secondary": "#b9bdc3", "color-foreground-muted": "#b0b4ba",
+        "color-brand-primary": "#8fc1ff",
+        "color-brand-content": "#8fc1ff",
+        "color-brand-visited": "#d9a7f5",
+        "color-foreground-secondary": "#b9bdc3",
+        "color-foreground-muted": "#b0b4ba",
     },
-}  # fmt: skip
+}
 pygments_style = "bw"
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
@@ -118,8 +124,10 @@ def bring_texts_to_search(app: Sphinx, exception: Exception | None) -> None:
     search = app.outdir / "search.html"
     if exception is not None or not search.is_file():
         return
-    pages = {f"./{file.relative_to(app.outdir).as_posix()}": ARTICLE.search(file.read_text(encoding="utf-8"))
-             for file in sorted(app.outdir.rglob("*.html"))}  # fmt: skip
+    pages = {
+        f"./{file.relative_to(app.outdir).as_posix()}": ARTICLE.search(file.read_text(encoding="utf-8"))
+        for file in sorted(app.outdir.rglob("*.html"))
+    }
     texts = json.dumps({name: found[0] for name, found in pages.items() if found})
     script = f"const texts = {texts};\nwindow.fetch = async address => new Response(texts[address] ?? '');\n"
     (app.outdir / "_static" / "texts.js").write_text(script, encoding="utf-8")

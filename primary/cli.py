@@ -36,13 +36,21 @@ from slurm.hostlists import without
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory (default: runs/NAME-TIME)")
-    parser.add_argument("--or-resume", action="store_true",
-                        help="resume the run that DIR holds, if it holds one: for jobs that are repeated")  # fmt: skip
-    parser.add_argument("--screen", type=Path, metavar="DIR",
-                        help="folder of an aiperf screen of at most a day ago, for the run's record")  # fmt: skip
+    parser.add_argument(
+        "--or-resume",
+        action="store_true",
+        help="resume the run that DIR holds, if it holds one: for jobs that are repeated",
+    )
+    parser.add_argument(
+        "--screen",
+        type=Path,
+        metavar="DIR",
+        help="folder of an aiperf screen of at most a day ago, for the run's record",
+    )
     _add_detach(parser)
-    parser.add_argument("--dry-run", action="store_true",
-                        help="start no run: print what aiperf doctor finds without its probe")  # fmt: skip
+    parser.add_argument(
+        "--dry-run", action="store_true", help="start no run: print what aiperf doctor finds without its probe"
+    )
     add_no_page(parser)
     add_format(parser)
 
@@ -141,8 +149,7 @@ def exit_code(reason: str) -> int:
 
 
 def _add_detach(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--detach", action="store_true",
-                        help="run in the background; return when the run has started")  # fmt: skip
+    parser.add_argument("--detach", action="store_true", help="run in the background; return when the run has started")
     parser.set_defaults(report=True)  # False in the process that has only started the run
 
 
@@ -162,8 +169,11 @@ RUN = Command(
 def _configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the interrupted run")
     _add_detach(parser)
-    parser.add_argument("--new-clock", action="store_true",
-                        help="restart the clock: earlier work does not count, the result is unofficial")  # fmt: skip
+    parser.add_argument(
+        "--new-clock",
+        action="store_true",
+        help="restart the clock: earlier work does not count, the result is unofficial",
+    )
     add_no_page(parser)
     add_format(parser)
 

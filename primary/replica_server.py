@@ -58,12 +58,15 @@ def agent_command(context: RunContext, replica: int, released: bool = False) -> 
     measures = context.config.micro.suite != "none" and not released and context.released_ms is None
     agent = python_module(
         "replica",
-        "--run", str(context.paths.root.absolute()),
-        "--replica", str(replica),
-        "--share", str(context.launcher.per_node),
+        "--run",
+        str(context.paths.root.absolute()),
+        "--replica",
+        str(replica),
+        "--share",
+        str(context.launcher.per_node),
         *(("--measure",) if measures else ()),
         python=settings.python,
-    )  # fmt: skip
+    )
     return on_node(settings, agent)
 
 

@@ -40,13 +40,18 @@ SHOWN = 20
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run(parser, "result", "DIR|ARCHIVE|report.json")
     parser.add_argument(
-        "--replay", type=plans_to_replay, default=SAMPLE, metavar="N|all",
+        "--replay",
+        type=plans_to_replay,
+        default=SAMPLE,
+        metavar="N|all",
         help=f"make this many plans again, drawn by the last records, and compare (default: {SAMPLE}; 0: none)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--signers", type=Path, metavar="FILE",
+        "--signers",
+        type=Path,
+        metavar="FILE",
         help="verify the signature of an archive with this file of allowed signers, as ssh-keygen takes it",
-    )  # fmt: skip
+    )
     add_heads(parser)
     add_format(parser)
 
@@ -88,9 +93,11 @@ def _replay(folder: Path, most: int | None) -> ReplayResult | None:
         from referee.replay import replay  # noqa: PLC0415
     except ImportError as error:
         raise EnvironmentNotReadyError(
-            [f"the search cannot be loaded ({error}), so no plan can be replayed; install aiperf-hpc with its "
-             "dependencies, or leave the replay out with --replay 0"]
-        ) from error  # fmt: skip
+            [
+                f"the search cannot be loaded ({error}), so no plan can be replayed; install aiperf-hpc with its "
+                "dependencies, or leave the replay out with --replay 0"
+            ]
+        ) from error
     return replay(RunPaths(folder), most)
 
 

@@ -14,9 +14,12 @@ from referee.check import SAMPLE, plans_to_replay
 def _configure(parser: argparse.ArgumentParser) -> None:
     configure_rank(parser)
     parser.add_argument(
-        "--replay", type=plans_to_replay, default=SAMPLE, metavar="N|all",
+        "--replay",
+        type=plans_to_replay,
+        default=SAMPLE,
+        metavar="N|all",
         help=f"make this many plans of each official run again (default: {SAMPLE}; 0: none)",
-    )  # fmt: skip
+    )
 
 
 def _execute(arguments: argparse.Namespace) -> int:

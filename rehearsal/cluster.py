@@ -242,17 +242,28 @@ class _AgentProgram:
         cluster, node = self._cluster, self._cluster.machine.node
         memory = Memory(None if node.memory_gib is None else int(node.memory_gib * GIB), node.precision)
         bench = Bench(
-            cluster.machine, cluster.dataset, clock, cluster.knowledge.load, cluster.slowness(self._replica),
-            cluster.rank_lives(self._replica, self._start), cluster.next_report_s,
+            cluster.machine,
+            cluster.dataset,
+            clock,
+            cluster.knowledge.load,
+            cluster.slowness(self._replica),
+            cluster.rank_lives(self._replica, self._start),
+            cluster.next_report_s,
             cluster.checkpoints,
-        )  # fmt: skip
+        )
 
         async def start_trainer(request: TrainRequest, log: Path) -> Trainer:
             return ModelledTrainer(request, bench)
 
         return ReplicaContext(
-            replica=self._replica, config=cluster.config, paths=cluster.paths, writer=writer,
+            replica=self._replica,
+            config=cluster.config,
+            paths=cluster.paths,
+            writer=writer,
             search=Planner(self._replica, cluster.config, cluster.paths, memory, cluster.knowledge, cluster.propose),
-            ranks=node.ranks, start_trainer=start_trainer, precision=node.precision, send=send,
+            ranks=node.ranks,
+            start_trainer=start_trainer,
+            precision=node.precision,
+            send=send,
             describe_node=partial(cluster.node_facts, self._replica),
-        )  # fmt: skip
+        )

@@ -34,8 +34,14 @@ def _paint(figure: Any, rows: Sequence[Predicted]) -> None:
             axes.fill_between(replicas, *zip(*known, strict=True), color=colour, alpha=0.25, linewidth=0)
         axes.plot(replicas, [b.value / unit for b in bands], "-", color=colour)
         for row, band in zip(rows, bands, strict=True):
-            axes.plot(row.replicas, band.value / unit, "o", color=colour, markersize=5,
-                      markerfacecolor=colour if row.rehearsed else "none")  # fmt: skip
+            axes.plot(
+                row.replicas,
+                band.value / unit,
+                "o",
+                color=colour,
+                markersize=5,
+                markerfacecolor=colour if row.rehearsed else "none",
+            )
         axes.set_xscale("log", base=2)
         axes.set_xlabel("replicas")
     left.set(ylabel=f"score ({prefix}OPS)", yscale="log")

@@ -61,9 +61,12 @@ def _group_paces(machine: MachineFile, training: Grouped, ranks: int) -> Iterato
     for _ in range(hybrid.groups):
         slower = training.slower * exp(drawn.gauss(-(step.spread**2) / 2, step.spread))
         yield GroupPace(
-            slower * max(computing_s, input_s - all_reduced_s), slower * all_reduced_s, slower * broadcast_s, ranks,
+            slower * max(computing_s, input_s - all_reduced_s),
+            slower * all_reduced_s,
+            slower * broadcast_s,
+            ranks,
             step.rank_spread,
-        )  # fmt: skip
+        )
 
 
 def server_paces(machine: MachineFile, subject: Subject, servers: int) -> Iterator[ServerPace]:

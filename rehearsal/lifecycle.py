@@ -164,8 +164,16 @@ class _PrimaryNode(Machine):
 
     def describe(self, token: str, now_ms: int, alone: bool) -> Holder:
         """This primary as a holder."""
-        return Holder(token=token, host=self.host, boot=self.boot, namespaces=self.namespaces, pid=self._number,
-                      started_ticks=self._number, since=format_utc(now_ms), alone=alone)  # fmt: skip
+        return Holder(
+            token=token,
+            host=self.host,
+            boot=self.boot,
+            namespaces=self.namespaces,
+            pid=self._number,
+            started_ticks=self._number,
+            since=format_utc(now_ms),
+            alone=alone,
+        )
 
     def lives(self, holder: Holder) -> bool | None:
         """True if a primary has not died."""
@@ -198,10 +206,13 @@ def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:
     paths.create()
     described = rehearsal.machine
     facts = Rehearsed(
-        machine=described.machine.name, search=rehearsal.search, report_s=rehearsal.report_s,
-        source=described.machine.source or None, accelerator=described.node.accelerator,
+        machine=described.machine.name,
+        search=rehearsal.search,
+        report_s=rehearsal.report_s,
+        source=described.machine.source or None,
+        accelerator=described.node.accelerator,
         operations_per_s=described.step.operations_per_s,
-    )  # fmt: skip
+    )
     write_manifest(paths, rehearsal.config, facts)
     with volatile(), _few_collections(), _logged(paths.primary_log):
         return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop).run())
@@ -256,14 +267,14 @@ class _Conductor:
         self._config = rehearsal.config
         self._loop = loop
         self._clock = VirtualClock(loop)
-        self._cluster = Cluster(
-            self._config, paths, rehearsal.machine, loop, self._config.run.seed, rehearsal.report_s
-        )  # fmt: skip
+        self._cluster = Cluster(self._config, paths, rehearsal.machine, loop, self._config.run.seed, rehearsal.report_s)
         self._living: set[int] = set()
         drawn = draw_faults(
-            rehearsal.machine.failures, self._config.run.replicas, self._config.run.duration,
+            rehearsal.machine.failures,
+            self._config.run.replicas,
+            self._config.run.duration,
             self._cluster.drawn("faults"),
-        )  # fmt: skip
+        )
         self._breaker = Breaker(self._cluster, drawn)
         self._outcome = Outcome(faults=self._breaker.happened)
 
@@ -292,10 +303,17 @@ class _Conductor:
         self._cluster.files.flush()  # orphans look for the first record of another primary
         digest = open_digest(self._paths, writer, start.digest)
         context = RunContext(
-            config=self._config, paths=self._paths, launcher=ClusterLauncher(self._cluster), writer=writer,
-            display=_Unseen(), work=start.work, claim=claim, manager=NativeManager(),
-            released_ms=start.released_ms, digest=digest,
-        )  # fmt: skip
+            config=self._config,
+            paths=self._paths,
+            launcher=ClusterLauncher(self._cluster),
+            writer=writer,
+            display=_Unseen(),
+            work=start.work,
+            claim=claim,
+            manager=NativeManager(),
+            released_ms=start.released_ms,
+            digest=digest,
+        )
         dispatcher = Dispatcher(context)
         threads = [
             VirtualWrites(self._cluster.storage, lambda _: None),

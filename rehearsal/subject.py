@@ -104,10 +104,14 @@ class AutomlCourse:
         """The facts of an epoch."""
         dataset, request, loss = self.dataset, self.request, self.curve.loss(epoch)
         return EpochFacts(
-            epoch=epoch, images_trained=dataset.train_images, images_evaluated=dataset.validation_images,
-            correct=round(dataset.validation_images * self.curve.accuracy(epoch)), loss=loss, validation_loss=loss,
+            epoch=epoch,
+            images_trained=dataset.train_images,
+            images_evaluated=dataset.validation_images,
+            correct=round(dataset.validation_images * self.curve.accuracy(epoch)),
+            loss=loss,
+            validation_loss=loss,
             learning_rate=learning_rate(request.learning_rate, epoch - 1, request.max_epochs),
-        )  # fmt: skip
+        )
 
     def reached(self, facts: EpochFacts) -> bool:
         """False: only patience ends a training of AutoML."""

@@ -88,9 +88,13 @@ class ModelledTrainer(Trainer):
         self._ranks_at_risk = node.ranks // self._groups
         """Ranks whose death ends the training: those of group 0, which leads it."""
         self.built = BuiltFacts(
-            architecture=self._course.architecture, compute={},
-            devices=(node.accelerator,) * node.ranks, framework=FRAMEWORK, source_hash=_source(), environment={},
-        )  # fmt: skip
+            architecture=self._course.architecture,
+            compute={},
+            devices=(node.accelerator,) * node.ranks,
+            framework=FRAMEWORK,
+            source_hash=_source(),
+            environment={},
+        )
 
     async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
         """Building and compiling."""
@@ -181,9 +185,10 @@ class ModelledTrainer(Trainer):
             return facts
         slower, pace = self._slower(epoch), self.pace
         return replace(
-            facts, input_s=round(pace.input_s * slower, 3),
+            facts,
+            input_s=round(pace.input_s * slower, 3),
             exchange_s=round(pace.exchange_s * slower, 3) if pace.exchange_s else None,
-        )  # fmt: skip
+        )
 
     def _restored(self) -> list[float]:
         """The qualities of the earlier epochs, from the checkpoint of the resumed trial."""

@@ -33,10 +33,15 @@ from replica.search.tuners import TUNERS
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE",
-                        help="architecture JSON, .keras file, or run directory")  # fmt: skip
-    parser.add_argument("--architecture", choices=ARCHITECTURES, metavar="NAME",
-                        help="network to count instead of a file ('aiperf ops' alone lists all)")  # fmt: skip
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="architecture JSON, .keras file, or run directory"
+    )
+    parser.add_argument(
+        "--architecture",
+        choices=ARCHITECTURES,
+        metavar="NAME",
+        help="network to count instead of a file ('aiperf ops' alone lists all)",
+    )
     parser.add_argument(
         "--image-size", type=int, default=224, metavar="PIXELS", help="side of the images (default: %(default)s)"
     )
@@ -47,13 +52,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=whole_number(1), metavar="N", help="also count a step of this many images")
     parser.add_argument("--images", type=whole_number(1), metavar="N", help="also count an epoch of this many images")
     parser.add_argument("--validation-images", type=whole_number(1), metavar="N", help="images evaluated in that epoch")
-    parser.add_argument("--verify", action="store_true",
-                        help="compare with TensorFlow's profiler and XLA's cost analysis (takes a minute)")  # fmt: skip
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare with TensorFlow's profiler and XLA's cost analysis (takes a minute)",
+    )
     parser.add_argument("--roofline", action="store_true", help="add what bounds each layer: computing or memory")
-    parser.add_argument("--micro", type=Path, metavar="FILE",
-                        help="the device's ceilings, as 'aiperf micro --output FILE' writes them")  # fmt: skip
-    parser.add_argument("--rule-set", choices=tuple(RULE_SETS),
-                        help="rules of the count (default: aiperf-1; of scientific networks science-1)")  # fmt: skip
+    parser.add_argument(
+        "--micro", type=Path, metavar="FILE", help="the device's ceilings, as 'aiperf micro --output FILE' writes them"
+    )
+    parser.add_argument(
+        "--rule-set",
+        choices=tuple(RULE_SETS),
+        help="rules of the count (default: aiperf-1; of scientific networks science-1)",
+    )
     add_format(parser, ("table", "json", "csv"))
 
 
@@ -137,9 +149,12 @@ def _configure_search(parser: argparse.ArgumentParser) -> None:
         "--steps", type=whole_number(1), default=10, metavar="N", help="proposals to make (default: %(default)s)"
     )
     parser.add_argument(
-        "--history", type=whole_number(0), default=1, metavar="H",
+        "--history",
+        type=whole_number(0),
+        default=1,
+        metavar="H",
         help="architectures to start from, the initial one included (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument("--objective", default="peak", metavar="NAME", help="depth, peak or mixture (default: peak)")
     parser.add_argument(
         "--strategy", default="bayesian", metavar="NAME", help=f"{', '.join(STRATEGIES)} (default: %(default)s)"
@@ -169,8 +184,9 @@ def _configure_hpo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=whole_number(1), default=40, metavar="N", help="suggestions to make (default: %(default)s)"
     )
-    parser.add_argument("--objective", default="sphere", metavar="NAME",
-                        help="sphere, rosenbrock or rastrigin (default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--objective", default="sphere", metavar="NAME", help="sphere, rosenbrock or rastrigin (default: %(default)s)"
+    )
     parser.add_argument("--strategy", default="tpe", metavar="NAME", help=f"{', '.join(TUNERS)} (default: %(default)s)")
     parser.add_argument(
         "--seed", type=whole_number(0), default=1, metavar="S", help="the same seed gives the same steps"

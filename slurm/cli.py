@@ -44,16 +44,24 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     script.add_argument("--resume", type=Path, metavar="RUN", help="interrupted run to resume, with its own settings")
     script.add_argument("--file", type=Path, metavar="FILE", help="file for the script (default: standard output)")
     script.add_argument("--log", default="aiperf-%j.log", help="output of the job (default: %(default)s)")
-    configure = add_action(actions, "configure", "write slurm.conf and gres.conf for nodes without SLURM",
-                           "aiperf slurm configure inventory.json --controller head --output conf")  # fmt: skip
+    configure = add_action(
+        actions,
+        "configure",
+        "write slurm.conf and gres.conf for nodes without SLURM",
+        "aiperf slurm configure inventory.json --controller head --output conf",
+    )
     configure.add_argument("inventory", type=Path, help="JSON of: aiperf nodes probe --format json")
     configure.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the files")
     configure.add_argument(
         "--cluster", default="aiperf", metavar="NAME", help="name of the cluster (default: %(default)s)"
     )
     configure.add_argument("--controller", required=True, metavar="HOST", help="node that runs slurmctld")
-    cluster = add_action(actions, "testcluster", "run a real SLURM cluster of several nodes on this machine",
-                         "aiperf slurm testcluster start --nodes 4")  # fmt: skip
+    cluster = add_action(
+        actions,
+        "testcluster",
+        "run a real SLURM cluster of several nodes on this machine",
+        "aiperf slurm testcluster start --nodes 4",
+    )
     cluster.add_argument("what", choices=("start", "stop", "status"), help="the action")
     cluster.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes n1, n2, ... (default: %(default)s)")
     cluster.add_argument(
@@ -64,9 +72,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="claimed CPUs of a node (default: as many as this machine has)",
     )
     cluster.add_argument(
-        "--confine", action="store_true",
+        "--confine",
+        action="store_true",
         help="nodes with the CPUs of this machine, to which jobs are confined as on real clusters",
-    )  # fmt: skip
+    )
     cluster.add_argument(
         "--folder",
         type=Path,

@@ -139,6 +139,12 @@ def _one_task(name: str, part: StepPart | None = None) -> tuple[str, ...]:
         else ("--exact", f"--cpus-per-task={part.cpus}", f"--gres={f'gpu:{part.gpus}' if part.gpus else 'none'}")
     )
     return (
-        "--nodes=1", "--ntasks=1", f"--job-name={name}", *how, "--cpu-bind=none", "--mem=0",
-        "--kill-on-bad-exit=1", "--export=ALL",
-    )  # fmt: skip
+        "--nodes=1",
+        "--ntasks=1",
+        f"--job-name={name}",
+        *how,
+        "--cpu-bind=none",
+        "--mem=0",
+        "--kill-on-bad-exit=1",
+        "--export=ALL",
+    )

@@ -143,9 +143,14 @@ class LocalCluster:
         key.chmod(0o400)
         munge.chmod(0o755)  # the socket is for all users; the key is not
         self._daemon(
-            "munged", "--force", f"--key-file={key}", f"--socket={munge / 'socket'}", f"--pid-file={munge / 'pid'}",
-            f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
-        )  # fmt: skip
+            "munged",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={munge / 'socket'}",
+            f"--pid-file={munge / 'pid'}",
+            f"--log-file={munge / 'log'}",
+            f"--seed-file={munge / 'seed'}",
+        )
 
     def _daemon(self, name: str, *words: str) -> None:
         program = _program(name)

@@ -177,8 +177,10 @@ def allocation(slurm: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """As inside of sbatch: all nodes of the cluster."""
     shown = subprocess.run(
         ["salloc", "--no-shell", f"--nodes={CLUSTER_NODES}", "--exclusive", "--no-kill"],
-        capture_output=True, text=True, check=True,
-    ).stderr  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
     job = shown.split("allocation ")[1].split()[0]
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_JOB_NODELIST", f"n[1-{CLUSTER_NODES}]")

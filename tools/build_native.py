@@ -69,8 +69,17 @@ def _build_cudnn(compiler: str) -> None:
 
 def _build(compiler: str, source: str, name: str, words: list[str]) -> None:
     """Compile, unless the library is of the same sources, compiler and place."""
-    command = [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", str(ROOT / "native" / source), *words,
-               "-Wl,--allow-shlib-undefined", "-Wl,--disable-new-dtags"]  # fmt: skip
+    command = [
+        compiler,
+        "-std=c++17",
+        "-O2",
+        "-shared",
+        "-fPIC",
+        str(ROOT / "native" / source),
+        *words,
+        "-Wl,--allow-shlib-undefined",
+        "-Wl,--disable-new-dtags",
+    ]
     key = key_of(*sorted((ROOT / "native").iterdir()), words=command)
     target, made_of = FOLDER / name, FOLDER / f"{name}.key"
     if not (target.exists() and made_of.exists() and made_of.read_text() == key):

@@ -26,9 +26,13 @@ USE = (
     ("--version",),
     ("doctor", "--preset", "quick", "--replicas", "1", "--no-probe"),
     ("run", "--preset", "quick", "--replicas", "1", "--duration", "2m", "--output", RUN),
-    ("status", RUN), ("report", RUN, "--format", "json"), ("verify", RUN), ("check", RUN), ("rank", RUN),
+    ("status", RUN),
+    ("report", RUN, "--format", "json"),
+    ("verify", RUN),
+    ("check", RUN),
+    ("rank", RUN),
     ("predict", "--machine", "h100-8x8", "--replicas", "8", "--duration", "1h", "--seeds", "1"),
-)  # fmt: skip
+)
 """What a newcomer does, without any file of the sources."""
 
 
@@ -115,9 +119,11 @@ def use(environment: Path, place: Path) -> list[str]:
     place.mkdir(parents=True)
     failed = []
     versions = subprocess.run(
-        [environment / "bin" / "python", "-m", "pip", "list", "--format", "freeze"], capture_output=True, text=True,
+        [environment / "bin" / "python", "-m", "pip", "list", "--format", "freeze"],
+        capture_output=True,
+        text=True,
         check=True,
-    ).stdout  # fmt: skip
+    ).stdout
     (place / "versions.txt").write_text(versions, encoding="utf-8")
     for number, words in enumerate(USE):
         done = subprocess.run(

@@ -113,10 +113,15 @@ class Checkout:
     def start(self) -> subprocess.Popen[str]:
         """Start `make env` in a group of its own."""
         return subprocess.Popen(
-            MAKE, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0,
+            MAKE,
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
             # A job in a shell's background ignores it, which programs inherit.
             preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-        )  # fmt: skip
+        )
 
     def packages(self) -> list[str]:
         """The packages that it has, each whole. Raises AssertionError, CalledProcessError."""

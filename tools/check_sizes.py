@@ -1,4 +1,4 @@
-"""Sizes of readable code: lines of modules, classes and functions, modules of a folder."""
+"""Sizes of readable code: lines of modules, classes and functions, modules of a folder, tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ MAX_MODULE_LINES = 500
 MAX_CLASS_LINES = 200
 MAX_FUNCTION_LINES = 50
 MAX_FOLDER_MODULES = 15
+MAX_OWN_LAYOUTS = 60
+"""Statements that the formatter leaves alone: tables whose rows it would tear apart."""
+OWN_LAYOUT = "  # fmt: " + "skip"
 NOT_OURS = frozenset({"build", "dist", "runs"})
 
 
@@ -41,6 +44,11 @@ def main() -> int:
     files = [path for room in rooms for path in sorted(room.rglob("*.py"))]
     found = [problem for path in files for problem in problems(path)]
     found += [problem for folder in sorted({path.parent for path in files}) for problem in crowded(folder)]
+    layouts = sum(path.read_text(encoding="utf-8").count(OWN_LAYOUT) for path in files)
+    if layouts > MAX_OWN_LAYOUTS:
+        found.append(
+            f"{layouts} statements have a layout of their own ({OWN_LAYOUT.strip()}); at most {MAX_OWN_LAYOUTS}"
+        )
     for problem in found:
         print(problem)
     return 1 if found else 0

@@ -107,18 +107,28 @@ class Environment:
                 listed.seek(0)
                 # Some packages have files for other versions of Python: no use, or warnings.
                 words = (self.program, "-W", "ignore", "-m", "compileall", "-qq", "-i", "-")
-                running.enter_context(subprocess.Popen(
-                    words, env=_variables(), stdin=listed, stdout=subprocess.DEVNULL,
-                    pass_fds=(self._lock,) if self._lock >= 0 else (),
-                ))  # fmt: skip
+                running.enter_context(
+                    subprocess.Popen(
+                        words,
+                        env=_variables(),
+                        stdin=listed,
+                        stdout=subprocess.DEVNULL,
+                        pass_fds=(self._lock,) if self._lock >= 0 else (),
+                    )
+                )
 
     def call(self, *command: str | Path, variables: Mapping[str, str] | None = None) -> str:
         """Run a program that may change the environment, and return its standard output."""
         # A child that outlives this process keeps the lock until it has ended.
         done = subprocess.run(
-            [str(word) for word in command], cwd=ROOT, env=_variables() | dict(variables or {}), text=True, check=False,
-            stdout=subprocess.PIPE, pass_fds=(self._lock,) if self._lock >= 0 else (),
-        )  # fmt: skip
+            [str(word) for word in command],
+            cwd=ROOT,
+            env=_variables() | dict(variables or {}),
+            text=True,
+            check=False,
+            stdout=subprocess.PIPE,
+            pass_fds=(self._lock,) if self._lock >= 0 else (),
+        )
         if done.returncode:
             sys.stderr.write(done.stdout)
             raise NotMadeError(f"exit code {done.returncode} of: {' '.join(map(str, command))}")

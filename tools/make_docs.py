@@ -173,13 +173,19 @@ def screen() -> str:
 def history() -> str:
     """The reference of a trend: every key of its JSON, and every column of a store of results."""
     schema = json.loads((ROOT / "analysis" / "trend.schema.json").read_text(encoding="utf-8"))
-    about = "Every key of `aiperf trend --format json`, from its schema, and every column of a store: see " \
-            "[comparing](../howto/compare.md)."  # fmt: skip
+    about = (
+        "Every key of `aiperf trend --format json`, from its schema, and every column of a store: see "
+        "[comparing](../howto/compare.md)."
+    )
     document = schema["$defs"].pop("TrendDocument")
     text = _of_schema(["# Trend reference", "", about, "", "## JSON", ""], document | {"$defs": schema["$defs"]})
-    lines = ["## Tables of a store", "", f"SQLite, version {VERSION} of the tables (`PRAGMA user_version`), "
-             f"`PRAGMA application_id` {APPLICATION}. A result is one row; rates and shares are null if they are not "
-             "known."]  # fmt: skip
+    lines = [
+        "## Tables of a store",
+        "",
+        f"SQLite, version {VERSION} of the tables (`PRAGMA user_version`), "
+        f"`PRAGMA application_id` {APPLICATION}. A result is one row; rates and shares are null if they are not "
+        "known.",
+    ]
     for table, kind in TABLES.items():
         found = DEVICE | {name: f"Rate per second: {each.meaning}." for name, each in MEASURES.items()}
         found = found if kind is DeviceFacts else meanings(kind)

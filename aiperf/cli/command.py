@@ -148,8 +148,11 @@ def add_format(parser: argparse.ArgumentParser, formats: tuple[str, ...] = FORMA
 
 def add_no_page(parser: argparse.ArgumentParser) -> None:
     """The option --no-page of a verb that ends with a report."""
-    parser.add_argument("--no-page", action="store_true",
-                        help="write numbers and tables alone; aiperf report draws page and figures later")  # fmt: skip
+    parser.add_argument(
+        "--no-page",
+        action="store_true",
+        help="write numbers and tables alone; aiperf report draws page and figures later",
+    )
 
 
 def report_words(arguments: argparse.Namespace, directory: Path) -> list[str]:

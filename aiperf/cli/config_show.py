@@ -36,8 +36,12 @@ class Setting:
 
 def add_show(actions: Any) -> None:
     """Add the action `show` to the verb's actions."""
-    parser = add_action(actions, "show", "print the settings in force, with where each comes from",
-                        "aiperf config show --preset quick run.duration")  # fmt: skip
+    parser = add_action(
+        actions,
+        "show",
+        "print the settings in force, with where each comes from",
+        "aiperf config show --preset quick run.duration",
+    )
     config = add_run_options(parser)
     key = parser.add_argument("key", nargs="?", metavar="KEY", help="only this setting, such as run.duration")
     config.completer = _complete_first  # type: ignore[attr-defined]

@@ -15,9 +15,17 @@ OWN = Path(__file__).resolve().parents[2]
 """The folder of the packages: a checkout, or site-packages."""
 
 PACKAGES = (
-    "aiperf", "analysis", "dashboard", "primary", "referee", "rehearsal", "replica", "search_space", "slurm",
+    "aiperf",
+    "analysis",
+    "dashboard",
+    "primary",
+    "referee",
+    "rehearsal",
+    "replica",
+    "search_space",
+    "slurm",
     "workloads",
-)  # fmt: skip
+)
 PYTHONS = ((3, 11), (3, 13))
 """The oldest and the newest supported Python."""
 

@@ -64,12 +64,19 @@ def add_run_options(parser: argparse.ArgumentParser) -> argparse.Action:
         kind = _number if name in NUMBERS else _list if name in LISTS else _hosts if name in HOSTS else str
         option = parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=placeholder, help=meaning)
         suggest(option, SUGGESTED.get(name, ()))
-    parser.add_argument("--rehearsal", action="store_true",
-                        help="scientific workloads at a size for a laptop, on generated data; unofficial")  # fmt: skip
+    parser.add_argument(
+        "--rehearsal",
+        action="store_true",
+        help="scientific workloads at a size for a laptop, on generated data; unofficial",
+    )
     override = parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
         help="any key of the configuration, such as training.batch_size=64; repeatable",
-    )  # fmt: skip
+    )
     suggest(override, [f"{key}=" for key in keys_of(RunConfig)])
     return config
 

@@ -9,9 +9,17 @@ GIB = 2**30
 """Bytes."""
 
 PREFIXES = (
-    ("Q", 1e30), ("R", 1e27), ("Y", 1e24), ("Z", 1e21), ("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6),
+    ("Q", 1e30),
+    ("R", 1e27),
+    ("Y", 1e24),
+    ("Z", 1e21),
+    ("E", 1e18),
+    ("P", 1e15),
+    ("T", 1e12),
+    ("G", 1e9),
+    ("M", 1e6),
     ("k", 1e3),
-)  # fmt: skip
+)
 """Those of the SI, by their size; the last ones are of 2022 (resolution 3 of the 27th CGPM)."""
 
 

@@ -70,9 +70,11 @@ _SLURM_NAME = TextRule(
 )
 _FEATURES = TextRule(1000, r"[A-Za-z0-9_\[(][\w.@:+,/|&*()\[\]=!-]*", "features as SLURM writes them", "a100&ib")
 _TIME = TextRule(
-    40, r"\d{1,9}(:\d{1,9}){0,2}|\d{1,9}-\d{1,9}(:\d{1,9}){0,2}|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd]|INFINITE",
-    "a time limit: 13:00:00 (hours:minutes:seconds), 1-12 (days-hours), 90 (minutes) or UNLIMITED", "13:00:00",
-)  # fmt: skip
+    40,
+    r"\d{1,9}(:\d{1,9}){0,2}|\d{1,9}-\d{1,9}(:\d{1,9}){0,2}|[Uu][Nn][Ll][Ii][Mm][Ii][Tt][Ee][Dd]|INFINITE",
+    "a time limit: 13:00:00 (hours:minutes:seconds), 1-12 (days-hours), 90 (minutes) or UNLIMITED",
+    "13:00:00",
+)
 _MEMORY = TextRule(40, r"[1-9]\d{0,14}[KMGTkmgt]?[Bb]?", "a size of memory: 200G, 512000M or 1T", "200G")
 _OPTION = TextRule(1000, r"-.*", "an option that begins with -", "--nice=100")
 
@@ -85,9 +87,7 @@ RunName = Annotated[str, TextRule(100)]
 Interface = Annotated[str, TextRule(64, r"[A-Za-z0-9_][A-Za-z0-9_.:@-]*", "a network interface (ip link)", "ib0")]
 RayResource = Annotated[str, TextRule(64, r"[A-Za-z_][A-Za-z0-9_.-]*", "a resource of Ray (ray status)", "NPU")]
 Host = Annotated[str, HOST]
-RayAddress = Annotated[
-    str, TextRule(1000, r"[A-Za-z0-9_\[][\w.:%/\[\]-]*", "an address (host:port, or auto)", "auto")
-]  # fmt: skip
+RayAddress = Annotated[str, TextRule(1000, r"[A-Za-z0-9_\[][\w.:%/\[\]-]*", "an address (host:port, or auto)", "auto")]
 SlurmName = Annotated[str, _SLURM_NAME]
 SlurmFeatures = Annotated[str, _FEATURES]
 SlurmTime = Annotated[str, _TIME]

@@ -105,13 +105,27 @@ class Epochs:
         evidence, weights = (text_of(value) or None for value in self.hashes[row].tolist())
         quality, measures, training_measures, state, resumed, *tested = self.further[row] or _NOTHING
         return EpochCompleted(
-            trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated,
-            correct=correct, correct_trained=correct_trained, loss=loss, validation_loss=validation_loss,
-            learning_rate=learning_rate, measured_quality=quality, evidence=evidence, measures=measures,
-            training_measures=training_measures, weights=weights, state=state, resumed=resumed,
-            input_s=None if isnan(spent[0]) else spent[0], exchange_s=None if isnan(spent[1]) else spent[1],
-            test_images=tested[0], test_measures=tested[1],
-        )  # fmt: skip
+            trial=trial,
+            epoch=epoch,
+            images_trained=trained,
+            images_evaluated=evaluated,
+            correct=correct,
+            correct_trained=correct_trained,
+            loss=loss,
+            validation_loss=validation_loss,
+            learning_rate=learning_rate,
+            measured_quality=quality,
+            evidence=evidence,
+            measures=measures,
+            training_measures=training_measures,
+            weights=weights,
+            state=state,
+            resumed=resumed,
+            input_s=None if isnan(spent[0]) else spent[0],
+            exchange_s=None if isnan(spent[1]) else spent[1],
+            test_images=tested[0],
+            test_measures=tested[1],
+        )
 
     def stamped(self, row: int) -> Stamped[EpochCompleted]:
         """The record of a row, and its time."""
@@ -161,9 +175,12 @@ class Columns:
 
     def only(self, wanted: Callable[[Numbers], Marks]) -> Columns:
         """The rows that are wanted, by a function of the numbers of a kind."""
-        return Columns(self.phases[wanted(self.phases)], self.progress[wanted(self.progress)],
-                       self.witnesses.only(wanted(self.witnesses.rows)),
-                       self.epochs.only(wanted(self.epochs.whole)))  # fmt: skip
+        return Columns(
+            self.phases[wanted(self.phases)],
+            self.progress[wanted(self.progress)],
+            self.witnesses.only(wanted(self.witnesses.rows)),
+            self.epochs.only(wanted(self.epochs.whole)),
+        )
 
 
 FREQUENT = (PhaseBegan, ProgressMade, EpochWitnessed, EpochCompleted)
@@ -182,8 +199,10 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
     # Whole numbers have no NaN, so a missing one is a number that no record can have.
     trials = np.array([-1 if body.trial is None else body.trial for body in phases], np.int64)
     names = np.array([codes[body.phase] for body in phases], np.int64)
-    right = [[UNCLASSIFIED if value is None else value for value in map(attrgetter(name), done)]
-             for name in ("correct", "correct_trained")]  # fmt: skip
+    right = [
+        [UNCLASSIFIED if value is None else value for value in map(attrgetter(name), done)]
+        for name in ("correct", "correct_trained")
+    ]
     images = ("trial", "epoch", "images_trained", "images_evaluated")
     # `np.array` would make a table of two dimensions of tuples with equal lengths.
     further = np.empty(len(done), object)
@@ -192,12 +211,18 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
     return Columns(
         np.column_stack([at[0], trials, *_numbers(phases, "replica"), names]),
         np.column_stack([at[1], *_numbers(reports, *images)]),
-        Witnesses(np.column_stack([at[2], *_numbers(heard, "trial", "epoch", "sequence")]),
-                  texts([body.writer for body in heard]), texts([body.digest for body in heard])),
-        Epochs(np.column_stack([at[3], *_numbers(done, *images), *(np.array(values, np.int64) for values in right)]),
-               np.column_stack([np.array(list(map(attrgetter(name), done)), np.float64) for name in _MEASURED]),
-               hashes.reshape(-1, 2), further),
-    )  # fmt: skip
+        Witnesses(
+            np.column_stack([at[2], *_numbers(heard, "trial", "epoch", "sequence")]),
+            texts([body.writer for body in heard]),
+            texts([body.digest for body in heard]),
+        ),
+        Epochs(
+            np.column_stack([at[3], *_numbers(done, *images), *(np.array(values, np.int64) for values in right)]),
+            np.column_stack([np.array(list(map(attrgetter(name), done)), np.float64) for name in _MEASURED]),
+            hashes.reshape(-1, 2),
+            further,
+        ),
+    )
 
 
 def _numbers(bodies: Sequence[Any], *names: str) -> Iterator[Numbers]:

@@ -8,9 +8,19 @@ from typing import Literal
 from aiperf.untrusted.reading import shortened
 
 DamageKind = Literal[
-    "record", "chain", "sequence", "conflict", "time", "bounds", "witness", "architecture", "missing", "data", "facts",
+    "record",
+    "chain",
+    "sequence",
+    "conflict",
+    "time",
+    "bounds",
+    "witness",
+    "architecture",
+    "missing",
+    "data",
+    "facts",
     "evidence",
-]  # fmt: skip
+]
 """record: a line that cannot be read. chain: a link that is not the hash of the record before.
 sequence: numbers that are missing, repeated or out of order. conflict: records that contradict
 each other. time: clocks that do not run as one. bounds: a value that cannot be. witness: a file

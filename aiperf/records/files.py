@@ -50,9 +50,13 @@ class HistoryWriter:
     """
 
     def __init__(
-        self, paths: RunPaths, role: str, clock: Clock, patience: Patience = PATIENCE,
+        self,
+        paths: RunPaths,
+        role: str,
+        clock: Clock,
+        patience: Patience = PATIENCE,
         create: CreateFile = AppendedFile,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.clock = clock
         """The clock of its records."""
         self._root = paths.root

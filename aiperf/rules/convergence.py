@@ -73,8 +73,13 @@ def points_of(trainings: Sequence[Sequence[tuple[float, int, int]]], at_epochs: 
     """
     points: list[Point] = []
     for before, epochs in pairwise([0.0, *at_epochs]):
-        reached = [best for training in trainings if training and training[-1][0] > before
-                   for best in (_best(training, epochs),) if best is not None]  # fmt: skip
+        reached = [
+            best
+            for training in trainings
+            if training and training[-1][0] > before
+            for best in (_best(training, epochs),)
+            if best is not None
+        ]
         if len(reached) < FEWEST:
             continue
         error, wrong = min(reached)

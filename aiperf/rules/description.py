@@ -156,6 +156,7 @@ def missing(described: Sequence[Described], accelerators: bool) -> dict[str, Fie
     """MLCommons' fields without a text; those of accelerators only on systems that have any."""
     known = {each.field for each in described} | OPTIONAL
     return {
-        name: field for name, field in HARDWARE.items()
+        name: field
+        for name, field in HARDWARE.items()
         if name not in known and (accelerators or not name.startswith("accelerator"))
-    }  # fmt: skip
+    }

@@ -34,14 +34,25 @@ class Device:
         return self.peak_16 if bits <= 16 else self.peak_32
 
 
-def _device(name: str, pattern: str, peaks: tuple[float, float | None], power_w: float | None,
-            bandwidth_gb: float | None, source: str) -> Device:  # fmt: skip
+def _device(
+    name: str,
+    pattern: str,
+    peaks: tuple[float, float | None],
+    power_w: float | None,
+    bandwidth_gb: float | None,
+    source: str,
+) -> Device:
     """A device from numbers as data sheets give them: TFLOPS and GB/s."""
     high, low = peaks
     return Device(
-        name, pattern, high * 1e12, None if low is None else low * 1e12, power_w,
-        None if bandwidth_gb is None else bandwidth_gb * 1e9, source,
-    )  # fmt: skip
+        name,
+        pattern,
+        high * 1e12,
+        None if low is None else low * 1e12,
+        power_w,
+        None if bandwidth_gb is None else bandwidth_gb * 1e9,
+        source,
+    )
 
 
 _T4 = "NVIDIA T4 data sheet (T4 70W Low Profile PCIe GPU Accelerator, DS-09243-001)"

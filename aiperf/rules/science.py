@@ -14,15 +14,17 @@ SCIENCE_RULES_VERSION = "science-1"
 LEAST_INSTANCES = 5
 """Models of each workload in an official run (MLPerf HPC: 5 or 10)."""
 
-TARGETS: Mapping[str, tuple[float, ...]] = MappingProxyType({
-    "resnet-hep": (0.98,),
-    "hepcnn": (1.2,),
-    "resnet-cos": (0.124,),
-    "cosmoflow": (0.124,),
-    "frcnn-ewa": (0.35,),
-    "climate-semi": (0.45,),
-    "dcgan-cos": (0.05, 0.05),
-})  # fmt: skip
+TARGETS: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {
+        "resnet-hep": (0.98,),
+        "hepcnn": (1.2,),
+        "resnet-cos": (0.124,),
+        "cosmoflow": (0.124,),
+        "frcnn-ewa": (0.35,),
+        "climate-semi": (0.45,),
+        "dcgan-cos": (0.05, 0.05),
+    }
+)
 """Values of the measures that a model of official size must reach, in the order of its target.
 
 `resnet-cos` and `cosmoflow` as in MLPerf HPC 3.0, `frcnn-ewa` as in HPC AI500 v2; the others are
@@ -30,15 +32,17 @@ this project's and provisional.
 """
 
 
-IMAGES: Mapping[str, tuple[int, int]] = MappingProxyType({
-    "resnet-hep": (412_416, 137_471),
-    "hepcnn": (412_416, 137_471),
-    "resnet-cos": (524_288, 65_536),
-    "cosmoflow": (524_288, 65_536),
-    "frcnn-ewa": (32_120, 2_920),
-    "climate-semi": (32_120, 2_920),
-    "dcgan-cos": (4_194_304, 524_288),
-})  # fmt: skip
+IMAGES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "resnet-hep": (412_416, 137_471),
+        "hepcnn": (412_416, 137_471),
+        "resnet-cos": (524_288, 65_536),
+        "cosmoflow": (524_288, 65_536),
+        "frcnn-ewa": (32_120, 2_920),
+        "climate-semi": (32_120, 2_920),
+        "dcgan-cos": (4_194_304, 524_288),
+    }
+)
 """Images trained and evaluated in an epoch of official size.
 
 `hepcnn` has the images of `resnet-hep` at its own size, `dcgan-cos` 8 crops of 64^3 of each cube of
@@ -57,17 +61,19 @@ class Cost:
     evaluation: int
 
 
-COSTS: Mapping[str, Cost] = MappingProxyType({
-    "resnet-hep": Cost(("94194cf06c370422",), 1_923_698_962, 636_952_602),
-    "hepcnn": Cost(("5f7c6e3ec9c97e80",), 15_451_633_950, 5_277_161_498),
-    "resnet-cos": Cost(("8a4606ee45e44286",), 291_726_955_964, 113_057_882_176),
-    "cosmoflow": Cost(("8053ee910de6a6d0",), 192_376_772_168, 69_130_273_728),
-    "frcnn-ewa": Cost(
-        ("1151f6278923ad5f", "8ea0f5392b9d6904", "fa991313521ebfcd"), 1_047_607_604_390, 371_662_140_144
-    ),
-    "climate-semi": Cost(("6d50d9277a1aedf3",), 1_974_162_483_200, 665_420_562_432),
-    "dcgan-cos": Cost(("66f2539cc2885dc4", "e5f447aab34b542d"), 151_188_438_278, 15_234_760_704),
-})  # fmt: skip
+COSTS: Mapping[str, Cost] = MappingProxyType(
+    {
+        "resnet-hep": Cost(("94194cf06c370422",), 1_923_698_962, 636_952_602),
+        "hepcnn": Cost(("5f7c6e3ec9c97e80",), 15_451_633_950, 5_277_161_498),
+        "resnet-cos": Cost(("8a4606ee45e44286",), 291_726_955_964, 113_057_882_176),
+        "cosmoflow": Cost(("8053ee910de6a6d0",), 192_376_772_168, 69_130_273_728),
+        "frcnn-ewa": Cost(
+            ("1151f6278923ad5f", "8ea0f5392b9d6904", "fa991313521ebfcd"), 1_047_607_604_390, 371_662_140_144
+        ),
+        "climate-semi": Cost(("6d50d9277a1aedf3",), 1_974_162_483_200, 665_420_562_432),
+        "dcgan-cos": Cost(("66f2539cc2885dc4", "e5f447aab34b542d"), 151_188_438_278, 15_234_760_704),
+    }
+)
 """Networks of official size, and the operations of an image by rule set `science-1`."""
 
 
@@ -206,13 +212,18 @@ def check(facts: ScienceFacts) -> tuple[Checked, ...]:
 def as_planned(facts: ScienceFacts) -> ScienceFacts:
     """The facts of a run as if the rest of it went well: only its settings can break rules."""
     return replace(
-        facts, ended="completed", images_trained=max(1, facts.images_trained), released=max(1, facts.released),
-        damages=(), implausible=(), sizes=facts.sizes or (facts.config.science.size,),
+        facts,
+        ended="completed",
+        images_trained=max(1, facts.images_trained),
+        released=max(1, facts.released),
+        damages=(),
+        implausible=(),
+        sizes=facts.sizes or (facts.config.science.size,),
         workloads=tuple(
             replace(item, reached=item.instances, fingerprints=item.fingerprints or ("of its data",))
             for item in facts.workloads
         ),
-    )  # fmt: skip
+    )
 
 
 def status(checked: tuple[Checked, ...], simulated: bool = False) -> Status:

@@ -372,12 +372,19 @@ def as_planned(facts: RunFacts) -> RunFacts:
     """The facts of a run as if the rest of it went well: only its settings can break rules."""
     config = facts.config
     return replace(
-        facts, ended="deadline", duration_s=config.run.duration, error=0.0, images_trained=max(1, facts.images_trained),
-        released=max(1, facts.released), damages=(), implausible=(), unevidenced=(),
+        facts,
+        ended="deadline",
+        duration_s=config.run.duration,
+        error=0.0,
+        images_trained=max(1, facts.images_trained),
+        released=max(1, facts.released),
+        damages=(),
+        implausible=(),
+        unevidenced=(),
         failed_trials=0,
         initial_operations=facts.initial_operations or RESNET50_OPERATIONS,
         fingerprints=facts.fingerprints or (config.fingerprint,),
-    )  # fmt: skip
+    )
 
 
 def broken_settings(checked: tuple[Checked, ...]) -> tuple[Checked, ...]:

@@ -280,8 +280,9 @@ def find_holder(folder: Path, now_ms: int) -> SeenHolder | None:
         return None
     lives = machine.lives(last.holder)
     silent = now_ms / 1000 - last.stamp[0] / 1e9 > SILENCE_S
-    return SeenHolder(last.holder.host, last.holder.pid, not silent if lives is None else lives,
-                      machine.is_here(last.holder))  # fmt: skip
+    return SeenHolder(
+        last.holder.host, last.holder.pid, not silent if lives is None else lives, machine.is_here(last.holder)
+    )
 
 
 def is_held_here(folder: Path, otherwise: bool = False) -> bool:

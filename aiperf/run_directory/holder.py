@@ -69,9 +69,16 @@ def parse_holder(data: bytes) -> Holder:
 
 
 _KINDS = {
-    "token": str, "host": str, "boot": str, "namespaces": str, "pid": int, "started_ticks": int, "since": str,
-    "alone": bool, "released": bool,
-}  # fmt: skip
+    "token": str,
+    "host": str,
+    "boot": str,
+    "namespaces": str,
+    "pid": int,
+    "started_ticks": int,
+    "since": str,
+    "alone": bool,
+    "released": bool,
+}
 
 
 class Machine:
@@ -87,9 +94,15 @@ class Machine:
     def describe(self, token: str, now_ms: int, alone: bool) -> Holder:
         """This process as a holder."""
         return Holder(
-            token=token, host=self.host, boot=self.boot, namespaces=self.namespaces, pid=os.getpid(),
-            started_ticks=_ticks("self") or 0, since=format_utc(now_ms), alone=alone,
-        )  # fmt: skip
+            token=token,
+            host=self.host,
+            boot=self.boot,
+            namespaces=self.namespaces,
+            pid=os.getpid(),
+            started_ticks=_ticks("self") or 0,
+            since=format_utc(now_ms),
+            alone=alone,
+        )
 
     def is_here(self, holder: Holder) -> bool:
         """True if its process id means the same process to this one."""

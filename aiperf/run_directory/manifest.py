@@ -100,8 +100,15 @@ def write_manifest(
     """Write run.json, after the space of hyperparameters. Raises OSError."""
     space = hashlib.sha256(paths.space.read_bytes()).hexdigest() if is_there(paths.space) else None
     revision, dirty = git_state()
-    manifest = Manifest(config=config, git_revision=revision, git_dirty=dirty, source_hash=source_hash(),
-                        space_hash=space, rehearsed=rehearsed, screened=screened)  # fmt: skip
+    manifest = Manifest(
+        config=config,
+        git_revision=revision,
+        git_dirty=dirty,
+        source_hash=source_hash(),
+        space_hash=space,
+        rehearsed=rehearsed,
+        screened=screened,
+    )
     write_atomically(paths.run, manifest.model_dump_json(indent=2).encode() + b"\n")
 
 

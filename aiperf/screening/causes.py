@@ -27,13 +27,14 @@ class Fact:
 
 
 FACTS: dict[str, Fact] = {
-    "held_by_quota": Fact("the CPU quota of its control group held its threads up {0:.0%} of the time "
-                          "(the others {1:.0%})", least=0.05),
+    "held_by_quota": Fact(
+        "the CPU quota of its control group held its threads up {0:.0%} of the time (the others {1:.0%})", least=0.05
+    ),
     "load_before": Fact("other processes were at work before: load {0:.1f} a CPU (the others {1:.1f})", least=0.5),
     "sm_clock": Fact("its clock is at {0:.0f} MHz (the others {1:.0f})", low=True, share=0.05),
     "memory_clock": Fact("its memory's clock is at {0:.0f} MHz (the others {1:.0f})", low=True, share=0.05),
     "temperature": Fact("it is at {0:.0f} degrees Celsius (the others {1:.0f})", least=10),
-}  # fmt: skip
+}
 """Facts by name, each from the kernel or the driver."""
 
 DCGM = {

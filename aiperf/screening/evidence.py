@@ -38,18 +38,24 @@ def screened_by(folder: Path, now_ms: int) -> Screened:
     if age_s < -AHEAD_S:
         raise UsageError(f"--screen {folder}: it was made at {outcome.at}, which is in the future: look at the clocks")
     return Screened(
-        at=outcome.at, sha256=hashlib.sha256(write_outcome(outcome).encode()).hexdigest(), nodes=len(outcome.nodes),
-        quick=outcome.quick, bad=tuple(_bad(outcome)[:MOST_BAD]),
-    )  # fmt: skip
+        at=outcome.at,
+        sha256=hashlib.sha256(write_outcome(outcome).encode()).hexdigest(),
+        nodes=len(outcome.nodes),
+        quick=outcome.quick,
+        bad=tuple(_bad(outcome)[:MOST_BAD]),
+    )
 
 
 def _bad(outcome: Outcome) -> list[BadNode]:
     bad = set(outcome.bad_nodes)
     return [
-        BadNode(names=tuple(dict.fromkeys(_line(name) for name in (node.known_as, node.host) if name)),
-                reason=_line(next(iter(outcome.reasons(node.name)), "")))
-        for node in outcome.nodes if node.name in bad
-    ]  # fmt: skip
+        BadNode(
+            names=tuple(dict.fromkeys(_line(name) for name in (node.known_as, node.host) if name)),
+            reason=_line(next(iter(outcome.reasons(node.name)), "")),
+        )
+        for node in outcome.nodes
+        if node.name in bad
+    ]
 
 
 def _line(text: str) -> str:

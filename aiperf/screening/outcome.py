@@ -172,10 +172,15 @@ def kinds_of(outcome: Outcome) -> list[KindRow]:
         if item.row.value is not None and item.row.measure in MEASURES:
             values[item.row.kind, item.row.measure].append(item.row.value)
     return [
-        KindRow(kind, name, MEASURES[name].meaning, tuple(found),
-                *(MEASURES[name].text(value) for value in (min(found), median(found), max(found))))
+        KindRow(
+            kind,
+            name,
+            MEASURES[name].meaning,
+            tuple(found),
+            *(MEASURES[name].text(value) for value in (min(found), median(found), max(found))),
+        )
         for (kind, name), found in values.items()
-    ]  # fmt: skip
+    ]
 
 
 def _passes(nodes: Iterable[ScreenedNode]) -> int:
@@ -197,17 +202,32 @@ def _missing(nodes: Sequence[ScreenedNode]) -> list[Bad]:
             having = sum(each[kind] >= middle for each in counts.values())
             if having >= max(FEWEST, NEARLY_ALL * len(counts)):
                 found += [
-                    Bad(node=node, device=WHOLE_NODE, measure="devices", kind=kind, reason="missing",
-                        value=each[kind], typical=middle, compared=len(counts))
-                    for node, each in counts.items() if each[kind] < middle
-                ]  # fmt: skip
+                    Bad(
+                        node=node,
+                        device=WHOLE_NODE,
+                        measure="devices",
+                        kind=kind,
+                        reason="missing",
+                        value=each[kind],
+                        typical=middle,
+                        compared=len(counts),
+                    )
+                    for node, each in counts.items()
+                    if each[kind] < middle
+                ]
     return found
 
 
 def _failed(item: Measured) -> Bad:
     row = item.row
-    return Bad(node=item.node, device=row.device, measure=row.measure, kind=row.kind, reason="failed",
-               causes=(row.problem or "",))  # fmt: skip
+    return Bad(
+        node=item.node,
+        device=row.device,
+        measure=row.measure,
+        kind=row.kind,
+        reason="failed",
+        causes=(row.problem or "",),
+    )
 
 
 def _others_can(failed: Measured, measured: Iterable[Measured]) -> bool:
@@ -224,10 +244,16 @@ def _with_causes(finding: Finding, nodes: Sequence[ScreenedNode]) -> Bad:
     own = alike.get((finding.node, finding.device), {})
     others = [facts for place, facts in alike.items() if place != (finding.node, finding.device)]
     return Bad(
-        node=finding.node, device=finding.device, measure=finding.measure, kind=finding.kind,
+        node=finding.node,
+        device=finding.device,
+        measure=finding.measure,
+        kind=finding.kind,
         reason="below the floor" if finding.reason == "below the floor" else "below its equals",
-        value=finding.value, typical=finding.typical, compared=finding.compared, causes=tuple(causes(own, others)),
-    )  # fmt: skip
+        value=finding.value,
+        typical=finding.typical,
+        compared=finding.compared,
+        causes=tuple(causes(own, others)),
+    )
 
 
 def _alike(nodes: Sequence[ScreenedNode]) -> dict[str, dict[tuple[str, str], Mapping[str, float]]]:

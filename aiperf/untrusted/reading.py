@@ -41,9 +41,12 @@ SMALL = Limits()
 
 
 def read_outside(
-    path: Path, parse: Callable[[bytes], T], limits: Limits = SMALL,
-    error: Callable[[str], AiperfError] = RunDirectoryError, what: str = "",
-) -> T:  # fmt: skip
+    path: Path,
+    parse: Callable[[bytes], T],
+    limits: Limits = SMALL,
+    error: Callable[[str], AiperfError] = RunDirectoryError,
+    what: str = "",
+) -> T:
     """The content of a file that others wrote, by a parser of its bytes.
 
     `what` names what the file should be, as in "a profile". Raises `error` with the name of the
@@ -54,9 +57,13 @@ def read_outside(
 
 
 def parse_outside(
-    data: bytes, name: str, parse: Callable[[bytes], T], limits: Limits = SMALL,
-    error: Callable[[str], AiperfError] = RunDirectoryError, what: str = "",
-) -> T:  # fmt: skip
+    data: bytes,
+    name: str,
+    parse: Callable[[bytes], T],
+    limits: Limits = SMALL,
+    error: Callable[[str], AiperfError] = RunDirectoryError,
+    what: str = "",
+) -> T:
     """Parse bytes that come from `name`, within the limits of `read_outside`."""
     failure = f"{name}: is not {what}" if what else f"{name}: cannot be read"
     if len(data) > limits.size:

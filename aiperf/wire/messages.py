@@ -329,4 +329,4 @@ ToAgent = ClockRequest | Job | Cancel | Stop
 ToPrimary = Alive | StorageWait | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
 FromTrainer = (
     TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerExchange | TrainerDone | TrainerFailed
-)  # fmt: skip
+)

@@ -33,10 +33,23 @@ from analysis.report.roofline.parts import CeilingPart, OperatorPart, RooflinePa
 from analysis.report.workloads import InstancePart, ModelTrialPart, QualityPart, WorkloadPart
 
 RUN = (
-    "name", "status", "ended", "started", "duration_s", "score_ops", "regulated_score_ops", "peak_ops",
-    "sustained_ops", "error", "replicas", "accelerators", "ranks", "images_trained", "images_evaluated",
+    "name",
+    "status",
+    "ended",
+    "started",
+    "duration_s",
+    "score_ops",
+    "regulated_score_ops",
+    "peak_ops",
+    "sustained_ops",
+    "error",
+    "replicas",
+    "accelerators",
+    "ranks",
+    "images_trained",
+    "images_evaluated",
     "operations_total",
-)  # fmt: skip
+)
 """Columns of the table of the run itself, which has one row."""
 
 
@@ -96,8 +109,11 @@ def _hybrid(part: HybridPart | None) -> dict[str, pd.DataFrame]:
         return {}
     trials = [({"trial": trial.trial}, trial) for trial in part.trials]
     groups = [({**place, "group": group.group}, group) for place, own in trials for group in own.group_details]
-    late = [(trial.trial, staleness, updates) for trial in part.trials
-            for staleness, updates in enumerate(trial.staleness.histogram)]  # fmt: skip
+    late = [
+        (trial.trial, staleness, updates)
+        for trial in part.trials
+        for staleness, updates in enumerate(trial.staleness.histogram)
+    ]
     return {
         "hybrid_trials": _table(HybridTrialPart, part.trials).drop(columns=["group_details", "server_details"]),
         "hybrid_groups": _placed(GroupPart, groups).drop(columns="lost"),
@@ -169,8 +185,20 @@ def _replicas(report: Report) -> pd.DataFrame:
 
 def epoch_table(data: RunData) -> pd.DataFrame:
     """Every completed epoch, on the primary's clock, including those too late to count."""
-    names = ("trial", "epoch", "t_s", "images_trained", "images_evaluated", "correct", "correct_trained",
-             "loss", "validation_loss", "learning_rate", "input_s", "exchange_s")  # fmt: skip
+    names = (
+        "trial",
+        "epoch",
+        "t_s",
+        "images_trained",
+        "images_evaluated",
+        "correct",
+        "correct_trained",
+        "loss",
+        "validation_loss",
+        "learning_rate",
+        "input_s",
+        "exchange_s",
+    )
     found = every_epoch(data.ledger)
     trials, numbers, trained, evaluated, *right = found.whole[:, TRIAL:].T
     # Whole numbers stay whole next to missing ones.

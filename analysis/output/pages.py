@@ -31,9 +31,13 @@ def templates(*packages: str) -> Environment:
     """The templates of these packages, which may build on those of this one."""
     loaders = [PackageLoader(package) for package in (*packages, "analysis.output")]
     environment = Environment(
-        loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=ChoiceLoader(loaders),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
         finalize=_visible,
-    )  # fmt: skip
+    )
     environment.filters.update(si=si, percent=percent, number=number, duration=format_duration)
     environment.globals |= {"interval": interval, "policy": POLICY, "data_links": {}}
     environment.globals["phase_colours"] = PHASE_COLOURS

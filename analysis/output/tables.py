@@ -131,25 +131,43 @@ def _shown(title: str, rows: list[dict[str, str]]) -> Table:
 
 def _trials(report: Report) -> Table:
     table = make_table(
-        "Trials", "trial", "replica", "round", "architecture", "epochs", "accuracy", "operations", "state",
+        "Trials",
+        "trial",
+        "replica",
+        "round",
+        "architecture",
+        "epochs",
+        "accuracy",
+        "operations",
+        "state",
         left=("architecture", "state"),
-    )  # fmt: skip
+    )
     for trial in most_accurate(report.trials, MOST_ROWS):
         reason = f": {trial.failure_reason}" if trial.failure_reason else ""
         point = f".{trial.point}" if trial.point else ""
         table.add_row(
-            str(trial.id), str(trial.replica), f"{trial.round}{point}", trial.architecture or "-", str(trial.epochs),
-            number(trial.best_accuracy), si(trial.operations, "OP"),
+            str(trial.id),
+            str(trial.replica),
+            f"{trial.round}{point}",
+            trial.architecture or "-",
+            str(trial.epochs),
+            number(trial.best_accuracy),
+            si(trial.operations, "OP"),
             f"{TRIAL_STATES.get(trial.state, trial.state)}{reason}"[:200],
-        )  # fmt: skip
+        )
     return table
 
 
 def _hyperparameters(report: Report) -> Table:
     table = make_table(
-        "Hyperparameters: points tried by the tuner", "hyperparameter", "value", "points", "mean accuracy",
-        "best accuracy", left=("hyperparameter",),
-    )  # fmt: skip
+        "Hyperparameters: points tried by the tuner",
+        "hyperparameter",
+        "value",
+        "points",
+        "mean accuracy",
+        "best accuracy",
+        left=("hyperparameter",),
+    )
     for part in report.hyperparameters:
         table.add_row(
             part.name, str(part.value), str(part.points), number(part.mean_accuracy), number(part.best_accuracy)
@@ -170,8 +188,11 @@ def _statistics(report: Report) -> Table:
     found = report.statistics
     assert found is not None
     table = make_table("Statistics", "measure", "value", "95 % interval", left=("measure",))
-    parts = (("score", found.score_ops, "OPS"), ("regulated score", found.regulated_score_ops, "OPS"),
-             ("error", found.error, ""))  # fmt: skip
+    parts = (
+        ("score", found.score_ops, "OPS"),
+        ("regulated score", found.regulated_score_ops, "OPS"),
+        ("error", found.error, ""),
+    )
     for name, part, unit in parts:
         if part is not None:
             table.add_row(
@@ -188,13 +209,23 @@ def _statistics(report: Report) -> Table:
 
 def _ceilings(part: RooflinePart) -> Table:
     table = make_table(
-        "What the machine can do (micro suite)", "device", "precision", "nodes", "gemm", "triad",
+        "What the machine can do (micro suite)",
+        "device",
+        "precision",
+        "nodes",
+        "gemm",
+        "triad",
         left=("device", "precision"),
-    )  # fmt: skip
+    )
     for ceiling in part.ceilings:
         device = ceiling.device if ceiling.cpus is None else f"{ceiling.device}, {ceiling.cpus} CPUs"
-        table.add_row(device, f"{ceiling.precision} ({ceiling.stack})", str(ceiling.nodes),
-                      si(ceiling.gemm_ops, "OPS"), si(ceiling.triad_bytes_per_s, "B/s"))  # fmt: skip
+        table.add_row(
+            device,
+            f"{ceiling.precision} ({ceiling.stack})",
+            str(ceiling.nodes),
+            si(ceiling.gemm_ops, "OPS"),
+            si(ceiling.triad_bytes_per_s, "B/s"),
+        )
     table.add_row("score / gemm of all devices", "", "", known(part.score_share), "")
     table.add_row("share of the ceiling", "", "", known(part.share_of_ceiling), "")
     return table
@@ -205,14 +236,29 @@ def _replicas(report: Report) -> Table:
     waits = measured_waits(report.replica_details)
     names = [WAITS[wait] for wait in waits]
     order = ("trials", *reversed(phases), "operations", *reversed(names))
-    table = make_table("Replicas, worst first", "replica", "node", "state", "rate", *names, "trials", "operations",
-                       *phases, left=("state", "node"), dropped=order)  # fmt: skip
+    table = make_table(
+        "Replicas, worst first",
+        "replica",
+        "node",
+        "state",
+        "rate",
+        *names,
+        "trials",
+        "operations",
+        *phases,
+        left=("state", "node"),
+        dropped=order,
+    )
     for replica in worst_first(report.replica_details)[:MOST_ROWS]:
         reason = f": {replica.reason}" if replica.reason else ""
         table.add_row(
-            str(replica.replica), replica.node or "-", f"{replica.state}{reason}"[:200],
-            si(replica.working_ops, "OPS"), *(percent(share_of_training([replica], wait)) for wait in waits),
-            str(replica.trials), si(replica.operations, "OP"),
+            str(replica.replica),
+            replica.node or "-",
+            f"{replica.state}{reason}"[:200],
+            si(replica.working_ops, "OPS"),
+            *(percent(share_of_training([replica], wait)) for wait in waits),
+            str(replica.trials),
+            si(replica.operations, "OP"),
             *(format_duration(replica.phases_s.get(phase, 0.0)) for phase in phases),
-        )  # fmt: skip
+        )
     return table

@@ -161,10 +161,15 @@ def read_writer(
     # Of lines with one sequence number the first one counts, as in the ledger.
     _, first = np.unique(kept[:, SEQUENCE], return_index=True)
     return WriterRecords(
-        file.stem, records, tuple((heads[rare, PLACE] + 1).tolist()),
-        check_lines(name, lines, hashes, first_link, wanted, heads), decoded.damages, bool(rest), columns,
+        file.stem,
+        records,
+        tuple((heads[rare, PLACE] + 1).tolist()),
+        check_lines(name, lines, hashes, first_link, wanted, heads),
+        decoded.damages,
+        bool(rest),
+        columns,
         np.delete(kept[:, PLACE], first),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +206,12 @@ def _decoded_together(lines: Sequence[bytes], writer: str) -> _Decoded | None:
     times = _times([line.time for line in found])
     if times is None or times.min() < 0 or times.max() > LAST_MS:
         return None
-    heads = [np.arange(len(found)), np.array([line.sequence for line in found], np.int64), times,
-             np.array([line.monotonic_ms for line in found], np.int64)]  # fmt: skip
+    heads = [
+        np.arange(len(found)),
+        np.array([line.sequence for line in found], np.int64),
+        times,
+        np.array([line.monotonic_ms for line in found], np.int64),
+    ]
     return _Decoded(np.column_stack(heads), [line.data for line in found])
 
 
@@ -228,8 +237,10 @@ def _decoded_one_by_one(lines: Sequence[bytes], name: str) -> _Decoded:
     batch = decode_lines(name, enumerate(lines, start=1))
     damaged = {damage.line for damage in batch.damages}
     places = [place for place in range(len(lines)) if place + 1 not in damaged]
-    heads = [(place, record.sequence, record.time_ms, record.monotonic_ms)
-             for place, record in zip(places, batch.records, strict=True)]  # fmt: skip
+    heads = [
+        (place, record.sequence, record.time_ms, record.monotonic_ms)
+        for place, record in zip(places, batch.records, strict=True)
+    ]
     bodies = [record.body for record in batch.records]
     return _Decoded(np.array(heads, np.int64) if heads else rows_of(4), bodies, batch.damages)
 
@@ -251,8 +262,17 @@ def _refusal(data: bytes) -> str:
 def _needless(progress: Numbers, thinning: ProgressThinning) -> Numbers:
     """The places of the reports to leave out."""
     buckets, late = thinning.buckets(progress[:, TIME])
-    order = np.lexsort((progress[:, PLACE], progress[:, EVALUATED], progress[:, TRAINED], progress[:, EPOCH], late,
-                        buckets, progress[:, TRIAL]))  # fmt: skip
+    order = np.lexsort(
+        (
+            progress[:, PLACE],
+            progress[:, EVALUATED],
+            progress[:, TRAINED],
+            progress[:, EPOCH],
+            late,
+            buckets,
+            progress[:, TRIAL],
+        )
+    )
     keys = np.column_stack([progress[:, TRIAL], buckets, late])[order]
     last = np.append((keys[1:] != keys[:-1]).any(axis=1), True) if len(keys) else np.zeros(0, bool)
     return np.asarray(progress[order[~last], PLACE], np.int64)

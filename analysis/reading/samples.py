@@ -174,13 +174,20 @@ def _table(times: Sequence[int], samples: Sequence[_Line]) -> tuple[Series, NDAr
     )
     plain = [np.fromiter(map(attrgetter(name), samples), np.float64, len(samples)) for name in PLAIN]
     with np.errstate(all="ignore"):
-        table = np.column_stack([
-            np.array(times, np.float64), counts.astype(np.float64), use / users,
-            np.where((size > 0) & (of_used == of_size), 100 * used / size, np.nan),
-            # A partial sum would look like a saving.
-            np.where((powers == counts) & (counts > 0), power, np.nan),
-            np.where((energies == counts) & (counts > 0), energy, np.nan) / MJ_PER_J,
-            *plain, 100 * plain[2] / plain[3], clock / clocks,
-            _mean_percent(samples, "multiprocessors"), _mean_percent(samples, "tensor_cores"),
-        ])  # fmt: skip
+        table = np.column_stack(
+            [
+                np.array(times, np.float64),
+                counts.astype(np.float64),
+                use / users,
+                np.where((size > 0) & (of_used == of_size), 100 * used / size, np.nan),
+                # A partial sum would look like a saving.
+                np.where((powers == counts) & (counts > 0), power, np.nan),
+                np.where((energies == counts) & (counts > 0), energy, np.nan) / MJ_PER_J,
+                *plain,
+                100 * plain[2] / plain[3],
+                clock / clocks,
+                _mean_percent(samples, "multiprocessors"),
+                _mean_percent(samples, "tensor_cores"),
+            ]
+        )
     return table, ~np.isinf(table).any(axis=1) & (plain[3] != 0)

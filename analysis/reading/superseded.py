@@ -51,12 +51,17 @@ class Superseded:
             self.primaries[read.writer] = self.primaries.get(read.writer, 0) + count
         self.epochs += len(dropped.epochs)
         self.minutes |= {*(dropped.witnesses.rows[:, TIME] // MINUTE_MS).tolist()}
-        kept = [(record, number) for record, number in zip(read.records, read.numbers, strict=True)
-                if record.sequence <= limit]  # fmt: skip
+        kept = [
+            (record, number)
+            for record, number in zip(read.records, read.numbers, strict=True)
+            if record.sequence <= limit
+        ]
         return replace(
-            read, records=tuple(record for record, _ in kept), numbers=tuple(number for _, number in kept),
+            read,
+            records=tuple(record for record, _ in kept),
+            numbers=tuple(number for _, number in kept),
             columns=read.columns.only(lambda rows: rows[:, SEQUENCE] <= limit),
-        )  # fmt: skip
+        )
 
     def _note(self, writer: str, place: Placed[object]) -> None:
         if writer.startswith(PRIMARY):

@@ -15,8 +15,17 @@ Bytes = NDArray[np.uint8]
 _TIME = b'"0000-00-00T00:00:00.000Z"'
 TIME_BYTES = len(_TIME)
 _DAY = slice(1, 11)
-_PLACES_OF_TIME = ((12, 36_000_000), (13, 3_600_000), (15, 600_000), (16, 60_000), (18, 10_000), (19, 1000),
-                   (21, 100), (22, 10), (23, 1))  # fmt: skip
+_PLACES_OF_TIME = (
+    (12, 36_000_000),
+    (13, 3_600_000),
+    (15, 600_000),
+    (16, 60_000),
+    (18, 10_000),
+    (19, 1000),
+    (21, 100),
+    (22, 10),
+    (23, 1),
+)
 """The digits of the time of day, and the milliseconds that each is worth."""
 
 

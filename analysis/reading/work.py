@@ -41,8 +41,10 @@ class Work:
     def epochs_of(self, trial: int) -> list[Stamped[EpochCompleted]]:
         """The epochs of a trial by number, at the primary's times."""
         entry = self.ledger.trials[trial]
-        every = [Stamped(self.ledger.corrected(entry.writer, epoch.time_ms), epoch.body)
-                 for _, epoch in sorted(entry.epochs.items())]  # fmt: skip
+        every = [
+            Stamped(self.ledger.corrected(entry.writer, epoch.time_ms), epoch.body)
+            for _, epoch in sorted(entry.epochs.items())
+        ]
         return [epoch for epoch in every if self.start_ms <= epoch.time_ms <= self.end_ms]
 
     @cached_property

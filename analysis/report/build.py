@@ -132,9 +132,8 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
         **verdict,
         **_surroundings(data, trials, examined.health),
         **(examined.rates if scored else {}),
-        **(_science(data, trials, roofline) if data.is_science
-           else _automl(data, trials, score, error, told.phases)),
-    )  # fmt: skip
+        **(_science(data, trials, roofline) if data.is_science else _automl(data, trials, score, error, told.phases)),
+    )
 
 
 def _images(trials: tuple[TrialPart, ...]) -> dict[str, int]:
@@ -170,9 +169,12 @@ def _examined(data: RunData) -> _Examined:
     evidence = Evidence(data)
     rates = {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(evidence.work.every)}
     return _Examined(
-        physics_part(evidence, findings_of(evidence)), rates, compare(evidence), windows_of(data, evidence.work),
+        physics_part(evidence, findings_of(evidence)),
+        rates,
+        compare(evidence),
+        windows_of(data, evidence.work),
         health_part(evidence),
-    )  # fmt: skip
+    )
 
 
 def _automl(
@@ -200,8 +202,9 @@ def _science(data: RunData, trials: tuple[TrialPart, ...], roofline: RooflinePar
 def _with_shares(trials: tuple[TrialPart, ...], roofline: RooflinePart) -> tuple[TrialPart, ...]:
     shares = {part.trial: part.share_of_ceiling for part in roofline.trials}
     found = ((trial, shares.get(trial.id)) for trial in trials)
-    return tuple(trial if share is None else trial.model_copy(update={"share_of_ceiling": share})
-                 for trial, share in found)  # fmt: skip
+    return tuple(
+        trial if share is None else trial.model_copy(update={"share_of_ceiling": share}) for trial, share in found
+    )
 
 
 def _verdict(
@@ -376,22 +379,30 @@ def _failures(data: RunData, state: State, trials: tuple[TrialPart, ...]) -> tup
             own = [] if came_ms is None else _issued(data, lost[number], came_ms, loss.time_ms)
             lost[number] = [trial for trial in lost[number] if trial not in own]
             what = f"replica {number} {'did not come' if came_ms is None else 'lost'}"
-            found.append(FailurePart(
-                t_s=t_s, what=", with trial ".join([what, *(str(trial.id) for trial in own)]), reason=loss.body.reason,
-                lost_operations=sum(trial.lost_operations for trial in own), replica=number,
-            ))  # fmt: skip
+            found.append(
+                FailurePart(
+                    t_s=t_s,
+                    what=", with trial ".join([what, *(str(trial.id) for trial in own)]),
+                    reason=loss.body.reason,
+                    lost_operations=sum(trial.lost_operations for trial in own),
+                    replica=number,
+                )
+            )
         if not entry.losses and _state_of_replica(data, entry) == "absent" and state != "starting":
             what = f"replica {number} did not come"
-            found.append(FailurePart(t_s=None, what=what, reason="no record says why", lost_operations=0,
-                                     replica=number))  # fmt: skip
+            found.append(
+                FailurePart(t_s=None, what=what, reason="no record says why", lost_operations=0, replica=number)
+            )
     found += [
         FailurePart(
-            t_s=trial.ended_s, what=f"trial {trial.id} on replica {trial.replica} {trial.state}",
-            reason=trial.failure_reason or "", lost_operations=trial.lost_operations,
+            t_s=trial.ended_s,
+            what=f"trial {trial.id} on replica {trial.replica} {trial.state}",
+            reason=trial.failure_reason or "",
+            lost_operations=trial.lost_operations,
         )
         for trial in trials
         if trial.state == "failed" or trial in lost[trial.replica]
-    ]  # fmt: skip
+    ]
     return tuple(sorted(found, key=lambda part: (part.t_s is None, part.t_s or 0.0)))
 
 

@@ -87,9 +87,11 @@ class Spans:
         ends = np.minimum(moments.times_ms[1:], end_ms)
         kept = ends > begins
         return cls(
-            moments.phases[:-1][kept], np.maximum(moments.trials[:-1][kept], 0), (begins[kept] - start_ms) / 1000,
+            moments.phases[:-1][kept],
+            np.maximum(moments.trials[:-1][kept], 0),
+            (begins[kept] - start_ms) / 1000,
             (ends[kept] - start_ms) / 1000,
-        )  # fmt: skip
+        )
 
     def only(self, wanted: NDArray[np.bool_]) -> Spans:
         """Some of the rows."""

@@ -34,8 +34,9 @@ WAITS: Mapping[Wait, str] = {"input_s": "input", "exchange_s": "all-reduce", "se
 
 def share_of_training(replicas: Iterable[ReplicaPart], name: Wait) -> float | None:
     """The part of the training of all replicas that was spent so; None if none has measured it."""
-    known = [(spent_s, part.phases_s.get("train", 0.0)) for part in replicas
-             if (spent_s := getattr(part, name)) is not None]  # fmt: skip
+    known = [
+        (spent_s, part.phases_s.get("train", 0.0)) for part in replicas if (spent_s := getattr(part, name)) is not None
+    ]
     trained_s = sum(train_s for _, train_s in known)
     return sum(min(spent_s, train_s) for spent_s, train_s in known) / trained_s if trained_s > 0 else None
 

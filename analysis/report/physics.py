@@ -115,9 +115,14 @@ def findings_of(evidence: Evidence) -> tuple[Finding, ...]:
     if evidence.simulated:
         return ()
     return (
-        *_devices(evidence), *_operations(evidence), *_totals(evidence), *_pace(evidence),
-        *_telemetry(evidence), *_loads(evidence), *_recorded(evidence),
-    )  # fmt: skip
+        *_devices(evidence),
+        *_operations(evidence),
+        *_totals(evidence),
+        *_pace(evidence),
+        *_telemetry(evidence),
+        *_loads(evidence),
+        *_recorded(evidence),
+    )
 
 
 def _devices(evidence: Evidence) -> Iterator[Finding]:
@@ -230,8 +235,13 @@ def _pace(evidence: Evidence) -> Iterator[Finding]:
         begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(replica)
         if begun is None or machine is None:
             return None
-        return (trained_of(begun), begun.hyperparameters.get("batch_size"), begun.precision,
-                machine.name, machine.count)  # fmt: skip
+        return (
+            trained_of(begun),
+            begun.hyperparameters.get("batch_size"),
+            begun.precision,
+            machine.name,
+            machine.count,
+        )
 
     for kind, found in paces(evidence.work, kind_of, LATENESS_MS, PACE_REPLICAS):
         medians = {replica: median(values) for replica, values in sorted(found.items())}

@@ -83,8 +83,10 @@ def _jackknifed(data: RunData, trials: Sequence[TrialPart]) -> tuple[int, str, f
     points = data.course.timeline(data.start_ms, data.end_ms, block_ms)
     done = [0.0, *(point.ops * point.t_ms / 1000 for point in points)]
     times = [0, *(point.t_ms for point in points)]
-    blocks = [(after - before, end - begin)
-              for before, after, begin, end in zip(done, done[1:], times, times[1:], strict=False)]  # fmt: skip
+    blocks = [
+        (after - before, end - begin)
+        for before, after, begin, end in zip(done, done[1:], times, times[1:], strict=False)
+    ]
     left_out = [1000 * (done[-1] - own) / (times[-1] - length) for own, length in blocks] if len(blocks) > 1 else []
     kind = "blocks of 0.1 hour" if block_ms == GRID_MS else "blocks of a tenth of the run"
     return len(blocks), kind, jackknife_error(left_out)

@@ -35,8 +35,10 @@ class Result:
 def trial_parts(data: RunData) -> tuple[TrialPart, ...]:
     """The rows of all trials, by id."""
     results = _results(data.work.columns, data.end_ms)
-    return tuple(_part(data, data.ledger.trials[number], result)
-                 for number, result in zip(data.work.trials, results, strict=True))  # fmt: skip
+    return tuple(
+        _part(data, data.ledger.trials[number], result)
+        for number, result in zip(data.work.trials, results, strict=True)
+    )
 
 
 def _results(work: WorkColumns, end_ms: int) -> Iterator[Result]:
@@ -50,8 +52,16 @@ def _results(work: WorkColumns, end_ms: int) -> Iterator[Result]:
     for done, judged, amount, living, count, accuracy, training, died_ms in zip(
         *(c.tolist() for c in columns), strict=True
     ):
-        yield Result(done, judged, amount, living, count, accuracy if count else None,
-                     None if isnan(training) else training, None if died_ms == NEVER else died_ms)  # fmt: skip
+        yield Result(
+            done,
+            judged,
+            amount,
+            living,
+            count,
+            accuracy if count else None,
+            None if isnan(training) else training,
+            None if died_ms == NEVER else died_ms,
+        )
 
 
 def _training_accuracies(work: WorkColumns) -> NDArray[np.float64]:

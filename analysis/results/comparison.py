@@ -22,8 +22,11 @@ WORSE = 0.95
 ONE, LEAST_SHARE = 0.5, 0.01
 """The least differences of counts, and of shares of the time, that matter."""
 
-WAITING: Mapping[str, Wait] = {"waiting for images": "input_s", "all-reduce": "exchange_s",
-                               "waiting for servers": "servers_s"}  # fmt: skip
+WAITING: Mapping[str, Wait] = {
+    "waiting for images": "input_s",
+    "all-reduce": "exchange_s",
+    "waiting for servers": "servers_s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,16 @@ def measures_of(first: Report, second: Report) -> tuple[Measure, ...]:
 
 def _measures(first: Report, second: Report) -> Iterator[Measure]:
     automl = () if first.is_science and second.is_science else (("regulated_score_ops", "more"), ("error", "less"))
-    for name, better in (("score_ops", "more"), *automl, ("peak_ops", "more"), ("sustained_ops", "more"),
-                         ("duration_s", "neither"), ("operations_total", "neither"),
-                         ("accelerators", "neither"), ("ranks", "neither")):  # fmt: skip
+    for name, better in (
+        ("score_ops", "more"),
+        *automl,
+        ("peak_ops", "more"),
+        ("sustained_ops", "more"),
+        ("duration_s", "neither"),
+        ("operations_total", "neither"),
+        ("accelerators", "neither"),
+        ("ranks", "neither"),
+    ):
         yield Measure(name, getattr(first, name), getattr(second, name), better)
     for label, value in (
         ("score per accelerator (OPS)", lambda r: r.ops_per_accelerator),
@@ -137,9 +147,15 @@ def _workloads(first: Report, second: Report) -> Iterator[Measure]:
     """Compare the models of each workload; workloads of another framework or size are others."""
     one, other = ({(p.workload, p.framework, p.size): p for p in report.workloads} for report in (first, second))
     for key in dict.fromkeys([*one, *other]):
-        for name, better in (("reached", "more"), ("time_to_quality_s", "less"), ("epochs_to_quality", "less"),
-                             ("energy_to_quality_j", "less"), ("cost_to_quality", "less"), ("images_per_s", "more"),
-                             ("sustained_ops", "more")):  # fmt: skip
+        for name, better in (
+            ("reached", "more"),
+            ("time_to_quality_s", "less"),
+            ("epochs_to_quality", "less"),
+            ("energy_to_quality_j", "less"),
+            ("cost_to_quality", "less"),
+            ("images_per_s", "more"),
+            ("sustained_ops", "more"),
+        ):
             was, is_now = (getattr(own.get(key), name, None) for own in (one, other))
             yield Measure(f"{' '.join(key)}: {name}", was, is_now, better)
 
@@ -215,10 +231,13 @@ class Acceptance:
     def document(self) -> dict[str, Any]:
         """The same as JSON."""
         return {
-            "run": self.run, "identity": self.identity, "started": self.started, "baseline": self.baseline,
+            "run": self.run,
+            "identity": self.identity,
+            "started": self.started,
+            "baseline": self.baseline,
             "accepted": not self.failed,
             "criteria": [{**asdict(each), "accepted": each.accepted} for each in self.criteria],
-        }  # fmt: skip
+        }
 
 
 def accept_by_run(run: RunResult, baseline: RunResult, share: float = SHARE) -> Acceptance:

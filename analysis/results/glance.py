@@ -90,8 +90,9 @@ class WorkloadStatus(Part):
         """The quality next to the target; None before a training has begun."""
         if self.measure is None or self.target is None or self.higher is None:
             return None
-        return Measured(workload=self.workload, measure=self.measure, value=self.value, target=self.target,
-                        higher=self.higher)  # fmt: skip
+        return Measured(
+            workload=self.workload, measure=self.measure, value=self.value, target=self.target, higher=self.higher
+        )
 
 
 class RunStatus(Part):

@@ -176,9 +176,13 @@ def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = (
     rows = [_median(group, order) for group in groups.values()]
     rows.sort(
         key=lambda row: (
-            [*STATUSES].index(row.status), _basis(row, order), -_key(row, order), row.system, row.origin,
+            [*STATUSES].index(row.status),
+            _basis(row, order),
+            -_key(row, order),
+            row.system,
+            row.origin,
         )
-    )  # fmt: skip
+    )
     rivals = {str(kept[place].origin): _all_of(place, found.rivals) for place in range(len(kept))}
     conflicts = (*found.words, *names_to_look_at(kept))
     return Ranking(order, tuple(_ranked(rows, order, rivals)), tuple(problems), tuple(same), conflicts)

@@ -32,9 +32,18 @@ SCIENCE_ORDERS: dict[ScienceOrder, str] = {
 """Sort keys, each with its column; less time is better, more of the others."""
 
 MEASURES = (
-    "time_to_quality_s", "time_to_quality_low_s", "time_to_quality_high_s", "epochs_to_quality", "energy_to_quality_j",
-    "cost_to_quality", "sustained_ops", "valid_ops", "valid_ops_low", "valid_ops_high", "valid_operations_per_joule",
-)  # fmt: skip
+    "time_to_quality_s",
+    "time_to_quality_low_s",
+    "time_to_quality_high_s",
+    "epochs_to_quality",
+    "energy_to_quality_j",
+    "cost_to_quality",
+    "sustained_ops",
+    "valid_ops",
+    "valid_ops_low",
+    "valid_ops_high",
+    "valid_operations_per_joule",
+)
 """Measures of a workload, which a run has only with a verdict that is not invalid."""
 
 UNSCORED = ("invalid", "running")
@@ -105,10 +114,14 @@ def _rows(result: RunResult) -> Iterable[WorkloadRow]:
         if result.status in UNSCORED:
             own |= dict.fromkeys(MEASURES)
         yield WorkloadRow(
-            rank=None, system=system_name(result), status=result.status, origin=str(result.origin),
+            rank=None,
+            system=system_name(result),
+            status=result.status,
+            origin=str(result.origin),
             reasons=", ".join(violation.rule for violation in report.violations),
-            failures=report.counts.failures if report.counts is not None else None, **own,
-        )  # fmt: skip
+            failures=report.counts.failures if report.counts is not None else None,
+            **own,
+        )
 
 
 def _ranked(rows: list[WorkloadRow], order: ScienceOrder) -> Iterable[WorkloadRow]:

@@ -141,10 +141,17 @@ def read_result(
         report = build_report(data, state)
         found = tuple(repeat(paths)) if repeat is not None and report.verdict == "official" else ()
         return RunResult(
-            path, report, True, data.damages, run_identity(data), found, final_head(paths), evidence_of(data),
+            path,
+            report,
+            True,
+            data.damages,
+            run_identity(data),
+            found,
+            final_head(paths),
+            evidence_of(data),
             verify_signature(folder, signers, report).valid_signer if signers is not None else None,
             dating_of(data, heads) if heads is not None else NOT_ASKED,
-        )  # fmt: skip
+        )
 
 
 def read_result_data(paths: RunPaths, unpacked: bool) -> tuple[RunData, State | None]:

@@ -41,8 +41,11 @@ def accept_by_limits(run: RunResult, file: Path) -> Acceptance:
 def read_limits(file: Path, report: Report) -> Limits:
     """The limits of a file, whose names are measures of the report. Raises ConfigError."""
     document, known = read_toml(file), {each.name for each in measures_of(report, report)}
-    problems = [f"{file}: unknown table {shown(name)}; allowed are {AT_LEAST} and {AT_MOST}"
-                for name in document if name not in (AT_LEAST, AT_MOST)]  # fmt: skip
+    problems = [
+        f"{file}: unknown table {shown(name)}; allowed are {AT_LEAST} and {AT_MOST}"
+        for name in document
+        if name not in (AT_LEAST, AT_MOST)
+    ]
     found: dict[str, dict[str, float]] = {}
     for kind in (AT_LEAST, AT_MOST):
         own = document.get(kind, {})
@@ -79,8 +82,14 @@ def limits_text(accepted: Acceptance) -> str:
 def junit_text(accepted: Acceptance) -> str:
     """The criteria as JUnit's XML, a test case each, as continuous integration reads it."""
     failed = accepted.failed
-    suite = ElementTree.Element("testsuite", name="aiperf accept", tests=str(len(accepted.criteria)),
-                                failures=str(len(failed)), errors="0", skipped="0")  # fmt: skip
+    suite = ElementTree.Element(
+        "testsuite",
+        name="aiperf accept",
+        tests=str(len(accepted.criteria)),
+        failures=str(len(failed)),
+        errors="0",
+        skipped="0",
+    )
     properties = ElementTree.SubElement(suite, "properties")
     for name in ("run", "baseline"):
         value = for_terminal(getattr(accepted, name))
@@ -100,12 +109,19 @@ def junit_text(accepted: Acceptance) -> str:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="DIR|ARCHIVE|report.json", help="the result to accept")
-    parser.add_argument("--baseline", type=Path, required=True, metavar="DIR|ARCHIVE|report.json|LIMITS.toml",
-                        help="a result of the same system, or limits of measures")  # fmt: skip
-    parser.add_argument("--share", type=_share, metavar="SHARE",
-                        help=f"part of a baseline result that is accepted (default: {SHARE:g})")  # fmt: skip
-    parser.add_argument("--write-limits", type=Path, metavar="FILE",
-                        help="also write the limits that follow from the baseline result")  # fmt: skip
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        required=True,
+        metavar="DIR|ARCHIVE|report.json|LIMITS.toml",
+        help="a result of the same system, or limits of measures",
+    )
+    parser.add_argument(
+        "--share", type=_share, metavar="SHARE", help=f"part of a baseline result that is accepted (default: {SHARE:g})"
+    )
+    parser.add_argument(
+        "--write-limits", type=Path, metavar="FILE", help="also write the limits that follow from the baseline result"
+    )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the criteria as JUnit's XML")
     add_format(parser)
 
@@ -141,12 +157,18 @@ def _accept(arguments: argparse.Namespace) -> int:
 
 def _print(accepted: Acceptance) -> None:
     console = open_console()
-    table = make_table(f"{accepted.run} against {accepted.baseline}", "measure", "value", "limit", "baseline", "",
-                       left=("measure", ""))  # fmt: skip
+    table = make_table(
+        f"{accepted.run} against {accepted.baseline}", "measure", "value", "limit", "baseline", "", left=("measure", "")
+    )
     for each in accepted.criteria:
         sign = ">=" if each.kind == "at_least" else "<="
-        table.add_row(each.measure, _shown(each.value), f"{sign} {_shown(each.limit)}", _shown(each.reference),
-                      "" if each.accepted else "not accepted")  # fmt: skip
+        table.add_row(
+            each.measure,
+            _shown(each.value),
+            f"{sign} {_shown(each.limit)}",
+            _shown(each.reference),
+            "" if each.accepted else "not accepted",
+        )
     console.print(table)
     for each in accepted.failed:
         print_line(console, f"not accepted: {each.measure}: {each.text}")

@@ -22,9 +22,11 @@ PAGE = "figures.html"
 def add_figure(parser: argparse.ArgumentParser) -> None:
     """Add --figure."""
     parser.add_argument(
-        "--figure", type=Path, metavar="FOLDER",
+        "--figure",
+        type=Path,
+        metavar="FOLDER",
         help="also draw score and use over time, and score by size, as a page, PDF, SVG and PNG",
-    )  # fmt: skip
+    )
 
 
 def write_figures(folder: Path, runs: Sequence[Path]) -> None:
@@ -43,5 +45,10 @@ def write_figures(folder: Path, runs: Sequence[Path]) -> None:
 def figures_page(lines: Sequence[Line], drawings: Sequence[Drawing]) -> str:
     """The page of the figures as one file."""
     unsampled = sum(line.use is None for line in lines)
-    return render("figures.html", drawings={drawing.name: drawing for drawing in drawings}, unsampled=unsampled,
-                  runs=len(lines), words=words)  # fmt: skip
+    return render(
+        "figures.html",
+        drawings={drawing.name: drawing for drawing in drawings},
+        unsampled=unsampled,
+        runs=len(lines),
+        words=words,
+    )

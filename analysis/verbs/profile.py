@@ -93,12 +93,24 @@ def _print(console: PlainConsole, profile: Profile) -> None:
 def _print_operations(console: PlainConsole, profile: Profile) -> None:
     total_s = sum(item.seconds for item in profile.operations)
     table = make_table(
-        "Operations of a training step", "operation", "phase", "library", "ms per step", "share", "calls per step",
+        "Operations of a training step",
+        "operation",
+        "phase",
+        "library",
+        "ms per step",
+        "share",
+        "calls per step",
         left=("operation", "phase", "library"),
-    )  # fmt: skip
+    )
     for item in profile.operations[:MOST_ROWS]:
-        table.add_row(item.operation, item.phase, item.library, f"{1000 * item.seconds:.2f}",
-                      f"{100 * item.seconds / total_s:.1f} %", f"{item.calls:.0f}")  # fmt: skip
+        table.add_row(
+            item.operation,
+            item.phase,
+            item.library,
+            f"{1000 * item.seconds:.2f}",
+            f"{100 * item.seconds / total_s:.1f} %",
+            f"{item.calls:.0f}",
+        )
     console.print(table)
 
 
@@ -122,9 +134,14 @@ def _print_layers(console: PlainConsole, profile: Profile) -> None:
 
 def _print_work(console: PlainConsole, profile: Profile) -> None:
     table = make_table(
-        "Counted and executed operations of a step", "kind", "layers", "counted", "executed", "executed / counted",
+        "Counted and executed operations of a step",
+        "kind",
+        "layers",
+        "counted",
+        "executed",
+        "executed / counted",
         left=("kind",),
-    )  # fmt: skip
+    )
     for item in profile.work:
         executed = "not known" if item.executed is None else si(item.executed, "OP")
         ratio = "" if item.ratio is None else f"{item.ratio:.3f}"
@@ -162,27 +179,47 @@ def _print_counters(console: PlainConsole, profile: Profile) -> None:
     console.print(table)
     if found.executed_operations is not None:
         share = found.executed_operations / found.counted_operations
-        print_line(console, f"executed {si(found.executed_operations, 'OP')} in single precision: {percent(share)} "
-                            f"of the counted {si(found.counted_operations, 'OP')}")  # fmt: skip
+        print_line(
+            console,
+            f"executed {si(found.executed_operations, 'OP')} in single precision: {percent(share)} "
+            f"of the counted {si(found.counted_operations, 'OP')}",
+        )
 
 
 def _print_sweep(console: PlainConsole, sweep: MemorySweep) -> None:
     table = make_table(
-        "Memory of a training step", sweep.axis, "weights", "intermediate", "temporary", "unexplained", "peak",
-        "process", "ms per step", left=(),
-    )  # fmt: skip
+        "Memory of a training step",
+        sweep.axis,
+        "weights",
+        "intermediate",
+        "temporary",
+        "unexplained",
+        "peak",
+        "process",
+        "ms per step",
+        left=(),
+    )
     for point in sweep.points:
         if point.fits:
-            sizes = (point.weights_bytes, point.intermediate_bytes, point.temporary_bytes, point.unexplained_bytes,
-                     point.peak_bytes, point.process_peak_bytes)  # fmt: skip
+            sizes = (
+                point.weights_bytes,
+                point.intermediate_bytes,
+                point.temporary_bytes,
+                point.unexplained_bytes,
+                point.peak_bytes,
+                point.process_peak_bytes,
+            )
             table.add_row(str(point.value), *(si(size, "B") for size in sizes), f"{1000 * (point.step_s or 0):.1f}")
     console.print(table)
     for point in sweep.points:
         if not point.fits:
             print_line(console, f"{sweep.axis} {point.value} does not fit: {point.reason}")
     if sweep.largest_predicted is not None:
-        print_line(console, f"largest batch that fits into {si(sweep.limit_bytes, 'B')}: {sweep.largest_predicted}, "
-                            "predicted by a line through these points")  # fmt: skip
+        print_line(
+            console,
+            f"largest batch that fits into {si(sweep.limit_bytes, 'B')}: {sweep.largest_predicted}, "
+            "predicted by a line through these points",
+        )
 
 
 REPORT_PROFILE = Command(

@@ -46,7 +46,7 @@ def ranking_page(ranking: Ranking, workloads: Sequence[WorkloadRow] = (), in_ord
         official=OFFICIAL,
         date_of=date_of,
         words=words,
-    )  # fmt: skip
+    )
 
 
 Part = tuple[str, str, str, Sequence[Row], list[tuple[str, str, str]], float]

@@ -41,8 +41,9 @@ def _configure_report(parser: argparse.ArgumentParser) -> None:
     _configure(parser)
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the files (default: DIR/report)")
     add_no_page(parser)
-    parser.add_argument("--micro", type=Path, metavar="FILE",
-                        help="ceilings of such nodes, as 'aiperf micro --output FILE' writes them")  # fmt: skip
+    parser.add_argument(
+        "--micro", type=Path, metavar="FILE", help="ceilings of such nodes, as 'aiperf micro --output FILE' writes them"
+    )
 
 
 def _report(arguments: argparse.Namespace) -> int:

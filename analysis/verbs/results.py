@@ -50,13 +50,21 @@ def print_workloads(rows: Sequence[WorkloadRow], order: ScienceOrder) -> None:
         )  # fmt: skip
         for row in own:
             table.add_row(
-                str(row.rank or "-"), row.system, row.status, f"{row.reached} of {row.instances}",
-                number(row.time_to_quality_s, 3), interval(row.time_to_quality_low_s, row.time_to_quality_high_s),
-                number(row.epochs_to_quality, 1), si(row.energy_to_quality_j, "J"),
-                "-" if row.cost_to_quality is None else f"{row.cost_to_quality:.4g}", si(row.sustained_ops, "OPS"),
-                si(row.valid_ops, "OPS"), si(row.valid_operations_per_joule, "OP/J"), number(row.failures, 0),
+                str(row.rank or "-"),
+                row.system,
+                row.status,
+                f"{row.reached} of {row.instances}",
+                number(row.time_to_quality_s, 3),
+                interval(row.time_to_quality_low_s, row.time_to_quality_high_s),
+                number(row.epochs_to_quality, 1),
+                si(row.energy_to_quality_j, "J"),
+                "-" if row.cost_to_quality is None else f"{row.cost_to_quality:.4g}",
+                si(row.sustained_ops, "OPS"),
+                si(row.valid_ops, "OPS"),
+                si(row.valid_operations_per_joule, "OP/J"),
+                number(row.failures, 0),
                 row.reasons or "-",
-            )  # fmt: skip
+            )
         open_console().print(table)
 
 
@@ -116,15 +124,18 @@ def configure_rank(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", nargs="+", type=Path, metavar="DIR|ARCHIVE|report.json", help="results to rank")
     parser.add_argument("--suite", choices=("automl", "science"), help="rank runs of this suite only")
     parser.add_argument(
-        "--by", choices=[*ORDERS, *SCIENCE_ORDERS],
+        "--by",
+        choices=[*ORDERS, *SCIENCE_ORDERS],
         help="what to sort by (default: score); scientific workloads by time (default), valid or valid-per-watt",
-    )  # fmt: skip
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the ranking as a page")
     parser.add_argument(
-        "--signers", type=Path, metavar="FILE",
+        "--signers",
+        type=Path,
+        metavar="FILE",
         help="verify signatures of archives with this file of allowed signers: runs of one system that one of them "
-             "has signed are one row",
-    )  # fmt: skip
+        "has signed are one row",
+    )
     add_heads(parser)
     add_format(parser, ("table", "json", "csv"))
 
@@ -132,9 +143,11 @@ def configure_rank(parser: argparse.ArgumentParser) -> None:
 def add_heads(parser: argparse.ArgumentParser) -> None:
     """Add --heads."""
     parser.add_argument(
-        "--heads", type=Path, metavar="FILE",
+        "--heads",
+        type=Path,
+        metavar="FILE",
         help="heads as they arrived at the referee, each line with its time: do they date the run?",
-    )  # fmt: skip
+    )
 
 
 def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
@@ -184,8 +197,10 @@ def _orders(by: Order | ScienceOrder | None, suite: str | None) -> tuple[Order, 
         if by == other and suite != "automl":
             return order, other
     if by is not None:
-        raise UsageError(f"--by {by} is not of --suite {suite}: {', '.join(ORDERS)} are of automl, "
-                         f"{', '.join(SCIENCE_ORDERS)} of science")  # fmt: skip
+        raise UsageError(
+            f"--by {by} is not of --suite {suite}: {', '.join(ORDERS)} are of automl, "
+            f"{', '.join(SCIENCE_ORDERS)} of science"
+        )
     return order, models
 
 

@@ -90,10 +90,18 @@ def _reports(folder: Path, rows: Sequence[ScalingRow]) -> dict[str, str]:
 def scaling_page(rows: Sequence[ScalingRow], drawing: Drawing, links: Mapping[str, str], mode: Mode = "weak") -> str:
     """The page of a series as one file. `links`: the pages of its runs."""
     return render(
-        "scaling.html", drawing=drawing, rows=rows, differences=differences_in_words(rows), links=links,
-        measure=measure_of(rows), date_of=date_of, words=words, mode=mode, fits=fits_of(rows, mode),
+        "scaling.html",
+        drawing=drawing,
+        rows=rows,
+        differences=differences_in_words(rows),
+        links=links,
+        measure=measure_of(rows),
+        date_of=date_of,
+        words=words,
+        mode=mode,
+        fits=fits_of(rows, mode),
         columns=_columns(rows),
-    )  # fmt: skip
+    )
 
 
 COLUMNS: dict[str, Callable[[ScalingRow], str]] = {
@@ -126,16 +134,33 @@ def _print(rows: Sequence[ScalingRow], mode: Mode, form: str) -> None:
         return
     further = _columns(rows)
     table = make_table(
-        f"{mode.capitalize()} scaling", "replicas", "accelerators", "ranks", *further, "score", "ideal", "efficiency",
-        "error", "status", "run", dropped=DROPPED,
-    )  # fmt: skip
+        f"{mode.capitalize()} scaling",
+        "replicas",
+        "accelerators",
+        "ranks",
+        *further,
+        "score",
+        "ideal",
+        "efficiency",
+        "error",
+        "status",
+        "run",
+        dropped=DROPPED,
+    )
     for place, row in enumerate(rows):
         mark = " *" if row.differing_settings else ""
         table.add_row(
-            str(row.replicas), str(row.accelerators), number(row.ranks, 0),
-            *(texts[place] for texts in further.values()), si(row.score_ops, "OPS"),
-            si(row.ideal_ops, "OPS"), percent(row.efficiency) + mark, number(row.error), row.status, row.origin,
-        )  # fmt: skip
+            str(row.replicas),
+            str(row.accelerators),
+            number(row.ranks, 0),
+            *(texts[place] for texts in further.values()),
+            si(row.score_ops, "OPS"),
+            si(row.ideal_ops, "OPS"),
+            percent(row.efficiency) + mark,
+            number(row.error),
+            row.status,
+            row.origin,
+        )
     if any(row.differing_settings for row in rows):
         table.caption = "* other settings than those of the smallest run"
     open_console().print(table)
@@ -146,13 +171,29 @@ def _print_fits(fits: Sequence[Fit], measure: str) -> None:
     if not fits:
         return
     table = make_table(
-        "Laws of scaling, fitted", "law", "parameter", "value", "95 % interval", "scatter", f"next {measure}",
-        "expected score", "95 % of it", left=("law", "parameter"),
-    )  # fmt: skip
+        "Laws of scaling, fitted",
+        "law",
+        "parameter",
+        "value",
+        "95 % interval",
+        "scatter",
+        f"next {measure}",
+        "expected score",
+        "95 % of it",
+        left=("law", "parameter"),
+    )
     for fit in fits:
         shares = "-" if fit.low is None or fit.high is None else f"{percent(fit.low)} to {percent(fit.high)}"
-        table.add_row(fit.law, fit.parameter, percent(fit.value), shares, percent(fit.scatter), str(fit.next_size),
-                      si(fit.predicted, "OPS"), interval(fit.predicted_low, fit.predicted_high, "OPS"))  # fmt: skip
+        table.add_row(
+            fit.law,
+            fit.parameter,
+            percent(fit.value),
+            shares,
+            percent(fit.scatter),
+            str(fit.next_size),
+            si(fit.predicted, "OPS"),
+            interval(fit.predicted_low, fit.predicted_high, "OPS"),
+        )
     open_console().print(table)
 
 

@@ -111,22 +111,37 @@ def _reason(status: RunStatus) -> str:
 def _status_table(status: RunStatus) -> Table:
     of_science = status.models is not None
     own = ("workload", "phase", "epoch", "quality") if of_science else ("round", "phase", "epoch", "accuracy")
-    shares = {"all-reduce": [each.all_reduce_share for each in status.replicas],
-              "servers": [each.servers_share for each in status.replicas]}  # fmt: skip
+    shares = {
+        "all-reduce": [each.all_reduce_share for each in status.replicas],
+        "servers": [each.servers_share for each in status.replicas],
+    }
     measured = {name: found for name, found in shares.items() if any(share is not None for share in found)}
     table = make_table(
-        None, "replica", "node", "state", "trial", *own, "operations", "rate", *measured,
-        left=("state", "phase", "workload", "node"), dropped=("trial", own[0], "epoch", "operations"),
-    )  # fmt: skip
+        None,
+        "replica",
+        "node",
+        "state",
+        "trial",
+        *own,
+        "operations",
+        "rate",
+        *measured,
+        left=("state", "phase", "workload", "node"),
+        dropped=("trial", own[0], "epoch", "operations"),
+    )
     for place, replica in enumerate(status.replicas[:MOST_ROWS]):
         what = replica.workload if of_science else replica.round
         facts = (replica.trial, what, replica.phase, replica.epochs)
         table.add_row(
-            str(replica.replica), replica.node or "-", replica.state,
+            str(replica.replica),
+            replica.node or "-",
+            replica.state,
             *("-" if fact is None else str(fact) for fact in facts),
-            number(replica.quality if of_science else replica.accuracy), si(replica.operations, "OP"),
-            si(replica.working_ops, "OPS"), *(percent(found[place]) for found in measured.values()),
-        )  # fmt: skip
+            number(replica.quality if of_science else replica.accuracy),
+            si(replica.operations, "OP"),
+            si(replica.working_ops, "OPS"),
+            *(percent(found[place]) for found in measured.values()),
+        )
     if len(status.replicas) > MOST_ROWS:
         table.caption = f"and {len(status.replicas) - MOST_ROWS} more; --format json has all"
     return table

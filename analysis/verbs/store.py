@@ -37,12 +37,18 @@ DATE = len("2026-01-31 12:00")
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="add|list")
     to_add = add_action(actions, "add", "add results to a store; one that is there is brought up to date", EXAMPLE)
-    to_add.add_argument("results", nargs="+", type=Path, metavar="DIR|ARCHIVE|report.json",
-                        help="runs, screenings (folder or screen.json) and acceptances (JSON)")  # fmt: skip
+    to_add.add_argument(
+        "results",
+        nargs="+",
+        type=Path,
+        metavar="DIR|ARCHIVE|report.json",
+        help="runs, screenings (folder or screen.json) and acceptances (JSON)",
+    )
     listed = add_action(actions, "list", "list the results of a store", "aiperf store list --store results.sqlite")
     for action in (to_add, listed):
-        action.add_argument("--store", type=Path, default=STORE, metavar="FILE",
-                            help="the store, one file (default: %(default)s)")  # fmt: skip
+        action.add_argument(
+            "--store", type=Path, default=STORE, metavar="FILE", help="the store, one file (default: %(default)s)"
+        )
         add_format(action)
 
 

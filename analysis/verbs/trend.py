@@ -40,14 +40,26 @@ CENTURY_S = 100 * 366 * 86400.0
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("results", nargs="*", type=Path, metavar="DIR|ARCHIVE|report.json",
-                        help="runs, screenings (folder or screen.json) and acceptances (JSON) of any age")  # fmt: skip
+    parser.add_argument(
+        "results",
+        nargs="*",
+        type=Path,
+        metavar="DIR|ARCHIVE|report.json",
+        help="runs, screenings (folder or screen.json) and acceptances (JSON) of any age",
+    )
     parser.add_argument("--store", type=Path, metavar="FILE", help="also the results in a store (aiperf store add)")
-    parser.add_argument("--by", choices=get_args(By), default="system",
-                        help="a series for each system, or for each device of each screened node "
-                             "(default: %(default)s)")  # fmt: skip
-    parser.add_argument("--since", type=_moment, metavar="TIME|DATE",
-                        help="show results from then on, such as 30d or 2026-10-01, next to all before")  # fmt: skip
+    parser.add_argument(
+        "--by",
+        choices=get_args(By),
+        default="system",
+        help="a series for each system, or for each device of each screened node (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--since",
+        type=_moment,
+        metavar="TIME|DATE",
+        help="show results from then on, such as 30d or 2026-10-01, next to all before",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the page with the figure")
     add_format(parser, ("table", "json", "csv"))
 
@@ -121,12 +133,20 @@ def trend_page(document: TrendDocument) -> str:
     """The page of a trend as one file."""
     series, drawing = document.series, trend_chart(document.series)
     return render(
-        "trend.html", series=series, by=document.by, since=document.since, problems=document.problems,
+        "trend.html",
+        series=series,
+        by=document.by,
+        since=document.since,
+        problems=document.problems,
         results=len({row.origin for each in series for row in each.rows}),
         worse=[(each, change) for each in series for change in each.worse],
         drawings={"trend": drawing} if drawing is not None else {},
-        names_of=_names, text=value_text, words=words, most=MOST_ROWS, most_series=MOST_SERIES,
-    )  # fmt: skip
+        names_of=_names,
+        text=value_text,
+        words=words,
+        most=MOST_ROWS,
+        most_series=MOST_SERIES,
+    )
 
 
 def _names(series: Series) -> list[str]:
@@ -154,16 +174,28 @@ def _print_system(console: PlainConsole, series: Series) -> None:
     names = _names(series)
     heads = [OF_RUNS.get(name, name) for name in names]
     is_run = series.kind == "run"
-    table = make_table(f"{series.system}: {series.arrangement}", "date", "version", *["framework"] * is_run, "status",
-                       *["accepted"] * is_run, *heads, "worse", dropped=DROPPED)  # fmt: skip
+    table = make_table(
+        f"{series.system}: {series.arrangement}",
+        "date",
+        "version",
+        *["framework"] * is_run,
+        "status",
+        *["accepted"] * is_run,
+        *heads,
+        "worse",
+        dropped=DROPPED,
+    )
     for row in series.rows:
         accepted = {None: "-", True: "yes", False: "no"}[row.accepted]
         table.add_row(
-            (row.made or "-")[:DATE].replace("T", " "), row.version, *[row.framework or "-"] * is_run, row.status,
+            (row.made or "-")[:DATE].replace("T", " "),
+            row.version,
+            *[row.framework or "-"] * is_run,
+            row.status,
             *[accepted] * is_run,
             *(value_text(name, row.values[name]) if name in row.values else "-" for name in names),
             ", ".join(words.words_of(item.measure) for item in row.regressions),
-        )  # fmt: skip
+        )
     console.print(table)
     for row in series.rows:
         _print_regressions(console, row)
@@ -193,23 +225,37 @@ def _print_regressions(console: PlainConsole, row: TrendRow) -> None:
 
 def _print_nodes(console: PlainConsole, series: Sequence[Series]) -> None:
     """One row for each device, those that got worse first."""
-    table = make_table("Devices of nodes over time", "node", "device", "screenings", "latest", "status",
-                       "largest loss", "worse", dropped=("latest", "largest loss"))  # fmt: skip
+    table = make_table(
+        "Devices of nodes over time",
+        "node",
+        "device",
+        "screenings",
+        "latest",
+        "status",
+        "largest loss",
+        "worse",
+        dropped=("latest", "largest loss"),
+    )
     for each in series[:MOST_ROWS]:
         last = each.rows[-1]
         largest = min(each.changes, key=lambda change: change.change or 0.0, default=None)
         table.add_row(
-            each.system, each.arrangement, f"{len(each.rows)}", (last.made or "-")[:DATE].replace("T", " "),
-            last.status, f"{largest.measure} {percent(largest.change)}" if largest is not None else "-",
+            each.system,
+            each.arrangement,
+            f"{len(each.rows)}",
+            (last.made or "-")[:DATE].replace("T", " "),
+            last.status,
+            f"{largest.measure} {percent(largest.change)}" if largest is not None else "-",
             ", ".join(change.measure for change in each.worse),
-        )  # fmt: skip
+        )
     console.print(table)
     if len(series) > MOST_ROWS:
         print_line(console, f"and {len(series) - MOST_ROWS} more devices: --format csv has all")
     for each in series[:MOST_ROWS]:
         for change in each.worse:
-            print_line(console, f"worse than before: {change.measure} of {each.system}, {each.arrangement}: "
-                                f"{_words(change)}")  # fmt: skip
+            print_line(
+                console, f"worse than before: {change.measure} of {each.system}, {each.arrangement}: {_words(change)}"
+            )
 
 
 TREND = Command(

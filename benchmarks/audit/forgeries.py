@@ -196,8 +196,9 @@ def main() -> int:
     for row in rows:
         by = row["by"]
         assert isinstance(by, list)
-        table.add_row(*(str(row[key]) for key in ("forgery", "draws", "steps", "found")), ", ".join(by),
-                      str(row["seconds"]))  # fmt: skip
+        table.add_row(
+            *(str(row[key]) for key in ("forgery", "draws", "steps", "found")), ", ".join(by), str(row["seconds"])
+        )
     open_console().print(table)
     return 0
 

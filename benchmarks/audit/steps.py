@@ -106,10 +106,14 @@ def train(folder: Path, precision: str, condition: str, seeds: int, steps: int) 
     architecture = folder / f"{precision}-{condition}.json".replace(" ", "_")
     architecture.write_text(to_json(resnet(50, 32, 10)))
     for seed in range(1, 1 + seeds):
-        asked = request_for("digits", architecture_path=str(architecture), precision=precision, seed=seed,
-                            batch_size=BATCH)  # fmt: skip
-        requests = {"honest": asked, "no updates": replace(asked, learning_rate=0.0),
-                    "half of the images": replace(asked, batch_size=BATCH // 2)}  # fmt: skip
+        asked = request_for(
+            "digits", architecture_path=str(architecture), precision=precision, seed=seed, batch_size=BATCH
+        )
+        requests = {
+            "honest": asked,
+            "no updates": replace(asked, learning_rate=0.0),
+            "half of the images": replace(asked, batch_size=BATCH // 2),
+        }
         for training in CONDITIONS[condition].made:
             file = file_of(folder, precision, condition, training, seed)
             if file.exists():
@@ -165,8 +169,16 @@ def measure(folder: Path, precisions: Sequence[str], seeds: int, numbers: list[i
     rows = []
     for (precision, kind, steps), each in found.items():
         share = SHARE * sum(each) / len(each)
-        rows.append({"precision": precision, "kind": kind, "steps": steps, "found": sum(each), "of": len(each),
-                     "eight_draws": round(power(8, share), 3)})  # fmt: skip
+        rows.append(
+            {
+                "precision": precision,
+                "kind": kind,
+                "steps": steps,
+                "found": sum(each),
+                "of": len(each),
+                "eight_draws": round(power(8, share), 3),
+            }
+        )
     return rows
 
 
@@ -184,20 +196,32 @@ def differences(folder: Path, precisions: Sequence[str], seeds: int) -> list[dic
                     own = [relative(*(float(rows[name][parts].mean()) for rows in pair)) for name in FIELDS]
                     before = largest.get((precision, kind, step), (0.0, 0.0))
                     largest[precision, kind, step] = max(before[0], own[0]), max(before[1], own[1])
-    return [{"precision": precision, "kind": kind, "step": step, "loss": loss, "gradient_norm": norm}
-            for (precision, kind, step), (loss, norm) in largest.items()]  # fmt: skip
+    return [
+        {"precision": precision, "kind": kind, "step": step, "loss": loss, "gradient_norm": norm}
+        for (precision, kind, step), (loss, norm) in largest.items()
+    ]
 
 
 def _show(rows: list[dict[str, Any]], apart: list[dict[str, Any]]) -> None:
     table = make_table("Checks of steps", "precision", "training", "steps", "found", f"8 draws, {SHARE:.0%}")
     for row in rows:
-        table.add_row(row["precision"], row["kind"], str(row["steps"]), f"{row['found']} of {row['of']}",
-                      f"{row['eight_draws']:.1%}")  # fmt: skip
+        table.add_row(
+            row["precision"],
+            row["kind"],
+            str(row["steps"]),
+            f"{row['found']} of {row['of']}",
+            f"{row['eight_draws']:.1%}",
+        )
     open_console().print(table)
     table = make_table("Largest differences of honest pairs", "precision", "pair", "step", "loss", "gradient norm")
     for row in apart:
-        table.add_row(row["precision"], row["kind"].removeprefix("honest: "), row["step"], f"{row['loss']:.1e}",
-                      f"{row['gradient_norm']:.1e}")  # fmt: skip
+        table.add_row(
+            row["precision"],
+            row["kind"].removeprefix("honest: "),
+            row["step"],
+            f"{row['loss']:.1e}",
+            f"{row['gradient_norm']:.1e}",
+        )
     open_console().print(table)
 
 

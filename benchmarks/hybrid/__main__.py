@@ -22,9 +22,19 @@ from benchmarks.hybrid import measures, runs
 from benchmarks.hybrid.figure import write_figure
 
 COLUMNS = (
-    "groups", "learning_rate", "time_to_quality_s", "epochs_to_quality", "images_to_quality", "best_quality",
-    "staleness_mean", "staleness_max", "waiting_share", "epoch_s", "with_straggler_s", "group_epochs_s",
-)  # fmt: skip
+    "groups",
+    "learning_rate",
+    "time_to_quality_s",
+    "epochs_to_quality",
+    "images_to_quality",
+    "best_quality",
+    "staleness_mean",
+    "staleness_max",
+    "waiting_share",
+    "epoch_s",
+    "with_straggler_s",
+    "group_epochs_s",
+)
 
 
 def row_of(plan: runs.Plan, groups: int, quality: float) -> tuple[dict[str, Any], measures.Report]:

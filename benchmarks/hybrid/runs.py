@@ -69,8 +69,21 @@ def _report(
     output = plan.folder / name
     file = output / "report" / "report.json"
     if not file.exists():
-        command = [sys.executable, "-m", "aiperf", "run", "--suite", "science", "--workload", WORKLOAD, "--rehearsal",
-                   "--duration", "1h", "--output", str(output)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "aiperf",
+            "run",
+            "--suite",
+            "science",
+            "--workload",
+            WORKLOAD,
+            "--rehearsal",
+            "--duration",
+            "1h",
+            "--output",
+            str(output),
+        ]
         for key, value in _settings(plan, groups, settings).items():
             command += ["--set", f"{key}={value}"]
         variables = {**os.environ, **environment}

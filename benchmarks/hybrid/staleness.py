@@ -67,10 +67,15 @@ def _pace(own: Sequence[GroupExchanged]) -> GroupPace:
 
 def simulated(paces: Paces, train_images: int, step_images: int) -> list[ExchangeFacts]:
     """The facts of all epochs of groups with these paces."""
-    groups = GroupsInTime(ExchangePlan(
-        groups=paces.groups, servers=(paces.server,), train_images=train_images, step_images=step_images,
-        epochs=paces.epochs,
-    ))  # fmt: skip
+    groups = GroupsInTime(
+        ExchangePlan(
+            groups=paces.groups,
+            servers=(paces.server,),
+            train_images=train_images,
+            step_images=step_images,
+            epochs=paces.epochs,
+        )
+    )
     found: list[ExchangeFacts] = []
     for epoch in range(1, paces.epochs + 1):
         groups.train()
@@ -136,8 +141,10 @@ def main() -> None:
             for label, found, histogram in (("real", own, real), ("simulated", modelled, model)):
                 far = f"{distance(real, model):>9.3f}" if label == "simulated" else " " * 9
                 text = " ".join(f"{share:.3f}" for share in histogram[:8])
-                print(f"{groups:>6} {label:>9} {mean_of(histogram):>6.2f} {len(histogram) - 1:>8} "
-                      f"{1e3 * waiting_s(found):>11.2f} {far}  {text}")  # fmt: skip
+                print(
+                    f"{groups:>6} {label:>9} {mean_of(histogram):>6.2f} {len(histogram) - 1:>8} "
+                    f"{1e3 * waiting_s(found):>11.2f} {far}  {text}"
+                )
             print(f"{groups:>6} spread of a step {spread:.2f}, server {1e3 * paces.server.service_s:.2f} ms")
 
 

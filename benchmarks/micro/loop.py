@@ -46,8 +46,11 @@ def main() -> None:
             text += f", by hand {loops[-1]:.1f} GOPS"
         print(text, flush=True)
     print(f"{arguments.stack}: median {median(rates):.1f} GOPS, best {max(rates):.1f}", end="")
-    print(f"; by hand {median(loops):.1f}, best {max(loops):.1f}; ratio {median(rates) / median(loops):.3f}"
-          if loops else "")  # fmt: skip
+    print(
+        f"; by hand {median(loops):.1f}, best {max(loops):.1f}; ratio {median(rates) / median(loops):.3f}"
+        if loops
+        else ""
+    )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ GOALS: dict[str, dict[str, str]] = {
     "screening": {"screen_cpu_s_512": "<= 20", "screen_page_cpu_s_512": "", "screen_page_opens_s_512": "<= 2"},
     "scrape": {"scrape_ms": "< 50", "scrape_longest_ms": ""},
     "slow": {"slow_found_share": ">= 0.95", "slow_accused_most": "<= 1", "slow_accused_even": "0"},
-}  # fmt: skip
+}
 """The figures of each part, and their goals."""
 
 

@@ -91,19 +91,29 @@ def _entries(replicas: int, trials: int, made: list[Made]) -> Iterator[Entry]:
         for trial in turn:
             name, parent, morphs = made[(trial - 1) % len(made)]
             yield Began(
-                trial=trial, replica=trial % replicas, round=first // replicas + 1, architecture=name, parent=parent,
-                morphs=morphs, point=trial % 3,
+                trial=trial,
+                replica=trial % replicas,
+                round=first // replicas + 1,
+                architecture=name,
+                parent=parent,
+                morphs=morphs,
+                point=trial % 3,
                 hyperparameters={
-                    "batch_size": 448, "learning_rate": 0.1, "momentum": rng.uniform(0.5, 0.99), "label_smoothing": 0.1,
+                    "batch_size": 448,
+                    "learning_rate": 0.1,
+                    "momentum": rng.uniform(0.5, 0.99),
+                    "label_smoothing": 0.1,
                 },
-            )  # fmt: skip
+            )
         for trial in turn:
             best = rng.uniform(0.5, 0.78)
             correct = (round(50_000 * best * (1 - 0.6**epoch)) for epoch in range(1, EPOCHS + 1))
             yield Over(
-                trial=trial, how="completed", epochs=tuple(range(1, EPOCHS + 1)),
+                trial=trial,
+                how="completed",
+                epochs=tuple(range(1, EPOCHS + 1)),
                 qualities=tuple(number / 50_000 for number in correct),
-            )  # fmt: skip
+            )
 
 
 def read(root: Path) -> dict[str, float]:

@@ -29,11 +29,21 @@ from tests.faults.watched import Watched
 from tests.support.processes import command
 
 SETTINGS = (
-    "training.trainer=simulated", "simulated.epoch_seconds=40", "training.max_epochs=8", "replica.warm_up=false",
-    "replica.restarts=1000", "replica.max_failed_trials=1000", "replica.retry_delay=1", "search.max_growth=1.2",
-    "search.strategy=random", "run.start_timeout=3600", "run.replica_silence=600", "replica.trial_silence=1800",
-    "run.stop_grace=300", "telemetry.interval=0",
-)  # fmt: skip
+    "training.trainer=simulated",
+    "simulated.epoch_seconds=40",
+    "training.max_epochs=8",
+    "replica.warm_up=false",
+    "replica.restarts=1000",
+    "replica.max_failed_trials=1000",
+    "replica.retry_delay=1",
+    "search.max_growth=1.2",
+    "search.strategy=random",
+    "run.start_timeout=3600",
+    "run.replica_silence=600",
+    "replica.trial_silence=1800",
+    "run.stop_grace=300",
+    "telemetry.interval=0",
+)
 """Patient: hundreds of processes share a few cores."""
 
 LOOK_S = 1.0

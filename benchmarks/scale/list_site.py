@@ -35,10 +35,17 @@ ARCHIVES, EDITIONS = 1000, 4
 
 def base_run(root: Path, number: int) -> RunPaths:
     """A run of one to four replicas."""
-    config = load_config(overrides={
-        "run.dataset": "digits", "run.replicas": number + 1, "run.duration": "15m", "training.max_epochs": 4,
-        "training.trainer": "simulated", "simulated.epoch_seconds": 30.0, "search.strategy": "random",
-    })  # fmt: skip
+    config = load_config(
+        overrides={
+            "run.dataset": "digits",
+            "run.replicas": number + 1,
+            "run.duration": "15m",
+            "training.max_epochs": 4,
+            "training.trainer": "simulated",
+            "simulated.epoch_seconds": 30.0,
+            "search.strategy": "random",
+        }
+    )
     conduct_virtually(root, config, with_digest=False)
     return RunPaths(root)
 
@@ -53,8 +60,9 @@ def pack(base: RunPaths, name: str, target: Path, key: Path) -> None:
         rewrite(paths, lambda record: record)
         report = build_report(read_run(paths))
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_archive(paths, target, mlperf_system(report),
-                      lambda checksums: sign(statement_of(paths, report, checksums), key))  # fmt: skip
+        write_archive(
+            paths, target, mlperf_system(report), lambda checksums: sign(statement_of(paths, report, checksums), key)
+        )
 
 
 def make(folder: Path, scratch: Path, archives: int, editions: int) -> Path:

@@ -81,9 +81,14 @@ def make(scratch: Path, number: int, with_files: bool) -> None:
 
 def _start(trial: int, architecture: Architecture, parent: Architecture | None) -> TrialStarted:
     return TrialStarted(
-        trial=trial, replica=0, round=trial, architecture=architecture.hash, epochs=1,
-        parent=None if parent is None else parent.hash, hyperparameters={"batch_size": 64},
-    )  # fmt: skip
+        trial=trial,
+        replica=0,
+        round=trial,
+        architecture=architecture.hash,
+        epochs=1,
+        parent=None if parent is None else parent.hash,
+        hyperparameters={"batch_size": 64},
+    )
 
 
 def look(scratch: Path, by_files: bool) -> None:
@@ -94,9 +99,15 @@ def look(scratch: Path, by_files: bool) -> None:
         assert isinstance(record.body, TrialStarted)
         trial = record.body.trial
         epoch = EpochCompleted(
-            trial=trial, epoch=1, images_trained=1000, images_evaluated=1000, correct=trial % 900, loss=2.0,
-            validation_loss=2.1, learning_rate=0.1,
-        )  # fmt: skip
+            trial=trial,
+            epoch=1,
+            images_trained=1000,
+            images_evaluated=1000,
+            correct=trial % 900,
+            loss=2.0,
+            validation_loss=2.1,
+            learning_rate=0.1,
+        )
         bodies += [replace(record.body, morphs=()) if by_files else record.body, epoch]
         bodies.append(TrialEnded(trial=trial, reason="completed"))
     knowledge = Knowledge(RunPaths(scratch), Starts([Record("one-1", n, n, n, body) for n, body in enumerate(bodies)]))

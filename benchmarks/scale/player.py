@@ -41,11 +41,21 @@ PARTS: tuple[Phase, ...] = ("train", "train", "train", "train", "evaluate", "che
 
 RECORD_PART = 5
 NODE: dict[str, str | int | float | None] = {
-    "os": "Linux-6.1.0-x86_64-with-glibc2.36", "cpu_model": "AMD EPYC 7763 64-Core Processor", "cpu_count": 128,
-    "memory_bytes": 1 << 39, "python": "3.11.9", "aiperf": __version__, "tensorflow": "2.21.0", "keras": "3.15.0",
-    "numpy": "2.3.5", "horovod": "0.28.1", "accelerators": 8, "accelerator": "NVIDIA H200",
-    "accelerator_memory_bytes": 151 << 30, "accelerator_driver": "570.86.15",
-}  # fmt: skip
+    "os": "Linux-6.1.0-x86_64-with-glibc2.36",
+    "cpu_model": "AMD EPYC 7763 64-Core Processor",
+    "cpu_count": 128,
+    "memory_bytes": 1 << 39,
+    "python": "3.11.9",
+    "aiperf": __version__,
+    "tensorflow": "2.21.0",
+    "keras": "3.15.0",
+    "numpy": "2.3.5",
+    "horovod": "0.28.1",
+    "accelerators": 8,
+    "accelerator": "NVIDIA H200",
+    "accelerator_memory_bytes": 151 << 30,
+    "accelerator_driver": "570.86.15",
+}
 
 
 class Player:
@@ -66,10 +76,12 @@ class Player:
         replica = _Replica(writer, number)
         replica.send(
             Ready(
-                writer=f"replica-{number:04d}-1", version=__version__, accelerators=8,
+                writer=f"replica-{number:04d}-1",
+                version=__version__,
+                accelerators=8,
                 node={"host": f"node-{number:04d}", **NODE},
             )
-        )  # fmt: skip
+        )
         beats = asyncio.create_task(self._beat(replica))
         work: asyncio.Task[None] | None = None
         while line := await reader.readline():
@@ -121,10 +133,15 @@ class _Replica:
 
     def start(self, trial: int) -> None:
         started = Started(
-            trial=trial, architecture="0123456789abcdef", parent="fedcba9876543210", epochs=EPOCHS, depth=50,
-            hyperparameters={"learning_rate": 0.1, "batch_size": 256}, operations_per_image=24_000_000_000,
+            trial=trial,
+            architecture="0123456789abcdef",
+            parent="fedcba9876543210",
+            epochs=EPOCHS,
+            depth=50,
+            hyperparameters={"learning_rate": 0.1, "batch_size": 256},
+            operations_per_image=24_000_000_000,
             weights=25_557_032,
-        )  # fmt: skip
+        )
         self.send(started)
 
     def report(self, trial: int, epoch: int, part: int) -> None:
@@ -134,10 +151,14 @@ class _Replica:
             self.send(Recorded(trial=trial, epoch=epoch + 1, sequence=self._sequence, digest=digest))
         self.send(
             Progress(
-                trial=trial, phase=PARTS[part], epoch=epoch + (part >= RECORD_PART), epochs=EPOCHS, accuracy=0.7123,
+                trial=trial,
+                phase=PARTS[part],
+                epoch=epoch + (part >= RECORD_PART),
+                epochs=EPOCHS,
+                accuracy=0.7123,
                 operations=10**15 * (len(PARTS) * epoch + part),
             )
-        )  # fmt: skip
+        )
 
     def finish(self, trial: int) -> None:
         self._sequence += 2

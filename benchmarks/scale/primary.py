@@ -137,10 +137,14 @@ async def conduct(paths: RunPaths, config: RunConfig, socket: str, seconds: floa
             profiler.dump_stats(profile)
         looks.cancel()
         found = {
-            "share": cpu_s / wall_s, "us": cpu_s / max(1, messages) * 1e6, "messages_per_s": messages / wall_s,
-            "start_cpu_s": measured.start_cpu_s - began_s, "late_p99_ms": percentile(late, 0.99),
-            "late_most_ms": max(late), "start_late_ms": start_late_ms,
-        }  # fmt: skip
+            "share": cpu_s / wall_s,
+            "us": cpu_s / max(1, messages) * 1e6,
+            "messages_per_s": messages / wall_s,
+            "start_cpu_s": measured.start_cpu_s - began_s,
+            "late_p99_ms": percentile(late, 0.99),
+            "late_most_ms": max(late),
+            "start_late_ms": start_late_ms,
+        }
         dispatcher.interrupt()
         await run
     print(json.dumps(found))
@@ -173,8 +177,10 @@ def play(scratch: Path, replicas: int, seconds: float, profile: Path | None = No
             words = [str(paths.root), str(replicas), socket, str(seconds), *([str(profile)] if profile else [])]
             result = subprocess.run(
                 [sys.executable, "-m", "benchmarks.scale.primary", "--conduct", *words],
-                stdout=subprocess.PIPE, text=True, check=True,
-            )  # fmt: skip
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
             delays = json.loads(player.stdout.read())
     found: dict[str, float] = json.loads(result.stdout)
     return {**found, "dispatch_p99_ms": percentile(delays, 0.99), "dispatched": len(delays)}

@@ -27,8 +27,12 @@ def measure(scratch: Path) -> dict[str, float]:
     generate(root, REPLICAS, TRIALS, ARCHITECTURES)
     seconds, peak_mb = report(root)
     status_s, status_cpu_s = ask(root, "ended")
-    return {"report_s": seconds, "report_peak_mb": peak_mb, "ended_status_s": status_s,
-            "ended_status_cpu_s": status_cpu_s}  # fmt: skip
+    return {
+        "report_s": seconds,
+        "report_peak_mb": peak_mb,
+        "ended_status_s": status_s,
+        "ended_status_cpu_s": status_cpu_s,
+    }
 
 
 def report(root: Path, program: tuple[str, ...] = (sys.executable, "-m", "aiperf")) -> tuple[float, float]:

@@ -110,10 +110,13 @@ def qualities(objective: str, sizes: Sequence[int], exact: int) -> Iterator[Qual
             fit_s = time.process_time() - began
             mean, sigma = model.predict([observation.architecture for observation in held_out])
             yield Quality(
-                objective, size, name, fit_s,
+                objective,
+                size,
+                name,
+                fit_s,
                 float(np.sqrt(np.mean((mean - values) ** 2)) / deviation),
                 float(np.mean(np.abs(mean - values) < 1.96 * sigma)),
-            )  # fmt: skip
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,16 +248,28 @@ def look_cost(trials: int) -> LookCost:
 
 def _records(trial: int, rng: random.Random) -> list[Record]:
     started = TrialStarted(
-        trial=trial, replica=0, round=trial, architecture=f"{trial % 8000:016x}", parent=None, epochs=20,
-        point=trial % 3, hyperparameters={"batch_size": rng.randrange(16, 513), "momentum": rng.random()},
-    )  # fmt: skip
+        trial=trial,
+        replica=0,
+        round=trial,
+        architecture=f"{trial % 8000:016x}",
+        parent=None,
+        epochs=20,
+        point=trial % 3,
+        hyperparameters={"batch_size": rng.randrange(16, 513), "momentum": rng.random()},
+    )
     epochs = [
         EpochCompleted(
-            trial=trial, epoch=epoch, images_trained=1000, images_evaluated=1000, correct=rng.randrange(900),
-            loss=2.0, validation_loss=2.1, learning_rate=0.1,
+            trial=trial,
+            epoch=epoch,
+            images_trained=1000,
+            images_evaluated=1000,
+            correct=rng.randrange(900),
+            loss=2.0,
+            validation_loss=2.1,
+            learning_rate=0.1,
         )
         for epoch in range(1, 21)
-    ]  # fmt: skip
+    ]
     bodies: list[AnyBody] = [started, *epochs, TrialEnded(trial=trial, reason="completed")]
     return [Record("one-1", 22 * trial + place, trial, trial, body) for place, body in enumerate(bodies)]
 

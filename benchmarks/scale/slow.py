@@ -29,23 +29,31 @@ def measure(scratch: Path) -> dict[str, float]:
         _, among_even = rehearsed(scratch / f"even-{seed}", seed, 0.0)
         planted, found = planted + len(slow), found + len(slow & named)
         accused, even = max(accused, len(named - slow)), max(even, len(among_even))
-        print(f"seed {seed}: slow {sorted(slow)}, named {sorted(named)}, of the even ones {sorted(among_even)}",
-              file=sys.stderr)  # fmt: skip
+        print(
+            f"seed {seed}: slow {sorted(slow)}, named {sorted(named)}, of the even ones {sorted(among_even)}",
+            file=sys.stderr,
+        )
     return {"slow_found_share": found / planted, "slow_accused_most": accused, "slow_accused_even": even}
 
 
 def rehearsed(root: Path, seed: int, share: float, replicas: int = REPLICAS) -> tuple[set[int], set[int]]:
     """The slow replicas of a rehearsal, and those that its report names."""
     settings = {
-        "run.replicas": replicas, "run.duration": DURATION, "run.seed": seed, "training.trainer": "simulated",
-        "search.strategy": "unguided", "search.hpo": "unguided",
-    }  # fmt: skip
+        "run.replicas": replicas,
+        "run.duration": DURATION,
+        "run.seed": seed,
+        "training.trainer": "simulated",
+        "search.strategy": "unguided",
+        "search.hpo": "unguided",
+    }
     machine = read_machine(FOLDER / "h100-8x8.toml")
-    machine = machine.model_copy(update={
-        "stragglers": machine.stragglers.model_copy(update={"share": share, "factor": FACTOR}),
-        "step": machine.step.model_copy(update={"spread": 0.01}),
-        "failures": type(machine.failures)(),
-    })  # fmt: skip
+    machine = machine.model_copy(
+        update={
+            "stragglers": machine.stragglers.model_copy(update={"share": share, "factor": FACTOR}),
+            "step": machine.step.model_copy(update={"spread": 0.01}),
+            "failures": type(machine.failures)(),
+        }
+    )
     conduct(root, Rehearsal(load_config(overrides=settings), machine, report_s=60.0))
     comparison = build_report(read_run(open_run(root))).comparison
     assert comparison is not None

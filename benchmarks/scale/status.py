@@ -50,8 +50,11 @@ def _view(duration_s: float) -> RunView:
     """Every replica trains, the later ones for longer."""
     view = RunView(duration_s, [ReplicaView(number, "working") for number in range(REPLICAS)], elapsed_s=3600.0)
     for each in view.replicas:
-        each.take(Progress(trial=each.replica + 1, phase="train", epoch=2, epochs=9, accuracy=0.5,
-                           operations=10**15 + each.replica))  # fmt: skip
+        each.take(
+            Progress(
+                trial=each.replica + 1, phase="train", epoch=2, epochs=9, accuracy=0.5, operations=10**15 + each.replica
+            )
+        )
     return view
 
 

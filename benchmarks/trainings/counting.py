@@ -52,8 +52,11 @@ def main() -> None:
             seconds[name].append(time.process_time() - began)
     same = all(np.array_equal(*pair) for pair in zip(rows["with"], rows["without"], strict=True))
     least = {name: min(own) for name, own in seconds.items()}
-    figures = {"ratio": round(least["with"] / least["without"], 4), "step_ms": round(1000 * least["without"], 2),
-               "count_ms": round(_count_ms(batch[1]), 3)}  # fmt: skip
+    figures = {
+        "ratio": round(least["with"] / least["without"], 4),
+        "step_ms": round(1000 * least["without"], 2),
+        "count_ms": round(_count_ms(batch[1]), 3),
+    }
     print(json.dumps({"framework": framework.name(), **figures, "same": same}))
 
 

@@ -35,10 +35,23 @@ BATCH = 32
 def request_for(folder: Path, parallel: int) -> TrainRequest:
     """Images from shards."""
     return TrainRequest(
-        architecture_path="", dataset="images", data_dir=str(folder), batch_size=BATCH, epochs=1, max_epochs=60,
-        patience=9, seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="mixed_bfloat16",
-        compile="auto", progress_interval_s=5.0, parallel_decode=parallel, shuffle_buffer=256,
-    )  # fmt: skip
+        architecture_path="",
+        dataset="images",
+        data_dir=str(folder),
+        batch_size=BATCH,
+        epochs=1,
+        max_epochs=60,
+        patience=9,
+        seed=1,
+        learning_rate=0.1,
+        momentum=0.9,
+        label_smoothing=0.1,
+        precision="mixed_bfloat16",
+        compile="auto",
+        progress_interval_s=5.0,
+        parallel_decode=parallel,
+        shuffle_buffer=256,
+    )
 
 
 def source_for(folder: Path, parallel: int, kind: Pipeline = "tensorflow") -> DataSource:

@@ -70,10 +70,18 @@ def request_of(workload: str, folder: Path, batch: int) -> TrainRequest:
     """An epoch of the workload; progress is reported after each step."""
     size = SCIENCE.load(workload).official
     return request_for(
-        size.data.source, folder, batch_size=batch, epochs=1, max_epochs=size.epochs, seed=1, workload=workload,
+        size.data.source,
+        folder,
+        batch_size=batch,
+        epochs=1,
+        max_epochs=size.epochs,
+        seed=1,
+        workload=workload,
         size="official",
-        learning_rate=size.schedule.learning_rate, progress_interval_s=1e-9, patience=size.epochs + 1,
-    )  # fmt: skip
+        learning_rate=size.schedule.learning_rate,
+        progress_interval_s=1e-9,
+        patience=size.epochs + 1,
+    )
 
 
 def train(workload: str, framework: str, batch: int) -> dict[str, float]:

@@ -28,7 +28,17 @@ class TrainClock(Reporter):
 def request_for(precision: str, batch: int) -> TrainRequest:
     """One epoch by the rules."""
     return TrainRequest(
-        architecture_path="", dataset="digits", batch_size=batch, epochs=1, max_epochs=60, patience=9, seed=1,
-        learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision=precision, compile="auto",
+        architecture_path="",
+        dataset="digits",
+        batch_size=batch,
+        epochs=1,
+        max_epochs=60,
+        patience=9,
+        seed=1,
+        learning_rate=0.1,
+        momentum=0.9,
+        label_smoothing=0.1,
+        precision=precision,
+        compile="auto",
         progress_interval_s=5.0,
-    )  # fmt: skip
+    )

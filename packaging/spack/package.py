@@ -75,6 +75,14 @@ class PyAiperfHpc(PythonPackage):
         depends_on("nccl", type="run")
 
     import_modules = [
-        "aiperf", "analysis", "dashboard", "primary", "referee", "rehearsal", "replica", "search_space", "slurm",
+        "aiperf",
+        "analysis",
+        "dashboard",
+        "primary",
+        "referee",
+        "rehearsal",
+        "replica",
+        "search_space",
+        "slurm",
         "workloads",
-    ]  # fmt: skip
+    ]

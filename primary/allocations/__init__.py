@@ -42,8 +42,7 @@ def passed_over(environment: Mapping[str, str]) -> list[str]:
     """Jobs whose variables have no effect, with the reason, if another job counts."""
     found, problems = _described(environment)
     chosen = find_allocation(environment) if found else None
-    others = [f"{each.title}, which does not have this host" for each in found
-              if each != chosen and not _is_here(each)]  # fmt: skip
+    others = [f"{each.title}, which does not have this host" for each in found if each != chosen and not _is_here(each)]
     return [*others, *(str(problem).partition(". ")[0] for problem in problems)] if found else []
 
 

@@ -70,6 +70,12 @@ def _row(view: ReplicaView) -> ReplicaRow:
     if progress is None:
         return (view.replica, view.state, None, None, None, None, None, 0)
     return (
-        view.replica, view.state, progress.phase, progress.trial, view.round, progress.epoch, progress.accuracy,
+        view.replica,
+        view.state,
+        progress.phase,
+        progress.trial,
+        view.round,
+        progress.epoch,
+        progress.accuracy,
         view.operations,
-    )  # fmt: skip
+    )

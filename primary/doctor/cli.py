@@ -26,8 +26,13 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not examine
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_run_options(parser)
     parser.add_argument("--output", type=Path, metavar="DIR", help="run directory that the run would have")
-    parser.add_argument("--time-limit", type=duration, default=TIME_LIMIT_S, metavar="TIME",
-                        help="longest wait for a node, with queues and the probe (default: 15m)")  # fmt: skip
+    parser.add_argument(
+        "--time-limit",
+        type=duration,
+        default=TIME_LIMIT_S,
+        metavar="TIME",
+        help="longest wait for a node, with queues and the probe (default: 15m)",
+    )
     parser.add_argument("--no-probe", action="store_true", help=f"do not train {PROBE_STEPS} steps on every node")
     add_format(parser)
 

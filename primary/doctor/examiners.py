@@ -49,10 +49,12 @@ async def examine_nodes(visit: Visit) -> tuple[dict[int, Answer], dict[int, str]
 async def _examine(visit: Visit, replica: int) -> Answer | str:
     module = python_module(
         "replica.agent.examine",
-        "--replica", str(replica),
-        "--share", str(visit.launcher.per_node),
+        "--replica",
+        str(replica),
+        "--share",
+        str(visit.launcher.per_node),
         python=visit.config.environment.python,
-    )  # fmt: skip
+    )
     command = on_node(visit.config.environment, module)
     spec = ReplicaSpec(replica, command, visit.folder / f"examiner-{replica:04d}.log")
     process: ReplicaProcess | None = None

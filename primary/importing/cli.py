@@ -31,8 +31,12 @@ HEADINGS = {
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     add_show(actions)
-    importing = add_action(actions, "import", "turn an NNI experiment of the earlier implementation into TOML",
-                           "aiperf config import config.yml --output run.toml")  # fmt: skip
+    importing = add_action(
+        actions,
+        "import",
+        "turn an NNI experiment of the earlier implementation into TOML",
+        "aiperf config import config.yml --output run.toml",
+    )
     importing.add_argument("file", type=Path, metavar="config.yml", help="the experiment's configuration")
     importing.add_argument("--space", type=Path, metavar="search_space.json", help="its search space")
     importing.add_argument("--output", type=Path, metavar="FILE", help="file for the TOML (default: standard output)")

@@ -166,8 +166,15 @@ def _entry(result: Translation, entry: str, value: Any) -> str | None:
     return None
 
 
-HANDLED = frozenset({"trainingServicePlatform", "trial.command srun", "tuner.classArgs.n_output_node",
-                     "trial.command --train_data_dir", "trial.command --val_data_dir"})  # fmt: skip
+HANDLED = frozenset(
+    {
+        "trainingServicePlatform",
+        "trial.command srun",
+        "tuner.classArgs.n_output_node",
+        "trial.command --train_data_dir",
+        "trial.command --val_data_dir",
+    }
+)
 """Entries that are translated together with others."""
 
 

@@ -46,5 +46,12 @@ def end_leftovers(config: RunConfig, clock: Clock, identity: PrimaryIdentity) ->
 
 
 __all__ = [
-    "LAUNCHERS", "Exit", "Launcher", "OpenLauncher", "ReplicaProcess", "ReplicaSpec", "end_leftovers", "make_launcher",
-]  # fmt: skip
+    "LAUNCHERS",
+    "Exit",
+    "Launcher",
+    "OpenLauncher",
+    "ReplicaProcess",
+    "ReplicaSpec",
+    "end_leftovers",
+    "make_launcher",
+]

@@ -32,8 +32,12 @@ PROBE_EXAMPLE = "aiperf nodes probe 'gpu[01-16]' --shared /shared --format json 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listed = add_action(actions, "list", "show the scheduler's allocation that this shell is in, with its hosts",
-                        "aiperf nodes list --format json")  # fmt: skip
+    listed = add_action(
+        actions,
+        "list",
+        "show the scheduler's allocation that this shell is in, with its hosts",
+        "aiperf nodes list --format json",
+    )
     add_format(listed)
     asked = add_action(actions, "probe", "describe nodes, over ssh and in parallel", PROBE_EXAMPLE)
     asked.add_argument("hosts", nargs="+", metavar="HOSTS", help="names, [user@]host[:port], or lists: gpu[01-16]")
@@ -86,8 +90,9 @@ def _probe(arguments: argparse.Namespace) -> int:
 
 
 def _table(inventory: Inventory) -> Table:
-    table = Table("node", "CPUs", "memory", "accelerators", "network", "clock", "Python", "aiperf", "frameworks",
-                  "shared", "data")  # fmt: skip
+    table = Table(
+        "node", "CPUs", "memory", "accelerators", "network", "clock", "Python", "aiperf", "frameworks", "shared", "data"
+    )
     for name, facts in inventory.nodes.items():
         packages, accelerators = facts["packages"], [gpu["name"] for gpu in facts["accelerators"]]
         version = packages.get("aiperf-hpc")

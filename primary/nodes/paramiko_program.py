@@ -97,8 +97,9 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
         if key in self._keys:
             return
         if self._keys:
-            raise Refused(f"Host key for {self.key_name} has changed and you have requested strict checking.\n"
-                          f"{UNVERIFIED}")  # fmt: skip
+            raise Refused(
+                f"Host key for {self.key_name} has changed and you have requested strict checking.\n{UNVERIFIED}"
+            )
         raise Refused(
             f"No {key.get_name()} host key is known for {self.key_name} and you have requested strict checking.\n"
             f"{UNVERIFIED}"

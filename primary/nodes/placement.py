@@ -33,8 +33,11 @@ class PlacementCheck:
         A warning is what was found, a semicolon, and the remedy.
         """
         return {
-            **self._crowded(nodes), **self._confined(nodes), **self._without_gpus(nodes), **self._with_lost_gpus(nodes)
-        }  # fmt: skip
+            **self._crowded(nodes),
+            **self._confined(nodes),
+            **self._without_gpus(nodes),
+            **self._with_lost_gpus(nodes),
+        }
 
     def _crowded(self, nodes: Mapping[int, Facts]) -> dict[str, tuple[int, ...]]:
         by_node: dict[str, list[int]] = defaultdict(list)

@@ -29,17 +29,30 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--fabric", action="store_true", help="also the network: pairs of nodes, all nodes, within nodes"
     )
     parser.add_argument("--storage", action="store_true", help="also the file systems of data set and run directory")
-    parser.add_argument("--devices", default="", metavar="LIST",
-                        help="devices to measure, such as cpu,gpu0 (default: all of every node)")  # fmt: skip
-    parser.add_argument("--below", type=_percent, default=LOWER_SHARE * 100, metavar="PERCENT",
-                        help="a device this far below the median of its equals may be bad "
-                             "(default: %(default)g)")  # fmt: skip
+    parser.add_argument(
+        "--devices",
+        default="",
+        metavar="LIST",
+        help="devices to measure, such as cpu,gpu0 (default: all of every node)",
+    )
+    parser.add_argument(
+        "--below",
+        type=_percent,
+        default=LOWER_SHARE * 100,
+        metavar="PERCENT",
+        help="a device this far below the median of its equals may be bad (default: %(default)g)",
+    )
     parser.add_argument("--baseline", type=Path, metavar="FILE", help="floors that no device may be below")
     parser.add_argument("--write-baseline", type=Path, metavar="FILE", help="write floors from this screening")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"folder for {FILE} and {NAMES}")
     parser.add_argument("--html", type=Path, metavar="FILE", help="page with heat maps; needs --output")
-    parser.add_argument("--time-limit", type=duration, default=TIME_LIMIT_S, metavar="TIME",
-                        help="longest wait for a node to start, and for each pass (default: 15m)")  # fmt: skip
+    parser.add_argument(
+        "--time-limit",
+        type=duration,
+        default=TIME_LIMIT_S,
+        metavar="TIME",
+        help="longest wait for a node to start, and for each pass (default: 15m)",
+    )
     add_format(parser)
 
 
@@ -63,10 +76,16 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         _make(arguments.output)
     order = Order(
-        config, arguments.output or Path(), arguments.time_limit, arguments.quick,
-        tuple(name for name in arguments.devices.split(",") if name), arguments.below / 100, floors,
-        arguments.fabric, arguments.storage,
-    )  # fmt: skip
+        config,
+        arguments.output or Path(),
+        arguments.time_limit,
+        arguments.quick,
+        tuple(name for name in arguments.devices.split(",") if name),
+        arguments.below / 100,
+        floors,
+        arguments.fabric,
+        arguments.storage,
+    )
     outcome = screen(order, SystemClock(), lambda text: warn(f"aiperf: {text}"))
     if arguments.output is not None:
         write_output(arguments.output / FILE, write_outcome(outcome))

@@ -65,8 +65,9 @@ async def screen_by(
 ) -> Outcome:
     """Screen the nodes that a launcher starts, with a scratch directory that they all see."""
     steps = 0 if order.quick or order.config.run.suite == "science" else STEPS
-    screening = Screening(order.config, launcher, folder, order.quick, order.devices, steps, order.limit_s,
-                          has_queue(order.config))  # fmt: skip
+    screening = Screening(
+        order.config, launcher, folder, order.quick, order.devices, steps, order.limit_s, has_queue(order.config)
+    )
     visits = await open_visits(screening)
     try:
         _check_devices(order.devices, visits)
@@ -91,12 +92,19 @@ async def screen_by(
     nodes = screened(order.config, visits)
     bad = bad_values(nodes, order.lower_share, order.floors)
     return Outcome(
-        at=format_utc(clock.utc_ms()), aiperf=__version__, name=order.config.run.name,
-        launcher=order.config.run.launcher, quick=order.quick,
-        lower_share=order.lower_share, passes=number + 1, nodes=nodes, bad=bad,
-        meetings=tuple(meetings), one_node=tuple(one_node),
+        at=format_utc(clock.utc_ms()),
+        aiperf=__version__,
+        name=order.config.run.name,
+        launcher=order.config.run.launcher,
+        quick=order.quick,
+        lower_share=order.lower_share,
+        passes=number + 1,
+        nodes=nodes,
+        bad=bad,
+        meetings=tuple(meetings),
+        one_node=tuple(one_node),
         remarks=(*remarks_of(nodes), *slow_pairs(meetings, (item.node for item in bad))),
-    )  # fmt: skip
+    )
 
 
 def _check_devices(names: Sequence[str], visits: Sequence[Visit]) -> None:
@@ -118,12 +126,15 @@ def screened(config: RunConfig, visits: Sequence[Visit]) -> tuple[ScreenedNode, 
     times = Counter(known)
     return tuple(
         ScreenedNode(
-            name=_name(visit, name, times[name] > 1), known_as=name, replica=visit.replica,
-            host=visit.present.host if visit.present is not None else None, lost=visit.lost,
+            name=_name(visit, name, times[name] > 1),
+            known_as=name,
+            replica=visit.replica,
+            host=visit.present.host if visit.present is not None else None,
+            lost=visit.lost,
             sheets=tuple(visit.sheets),
         )
         for visit, name in zip(visits, known, strict=True)
-    )  # fmt: skip
+    )
 
 
 def _name(visit: Visit, name: str | None, is_shared: bool) -> str:

@@ -42,16 +42,18 @@ def _fits(outcome: Outcome) -> list[str]:
     }
     return [
         f"all-reduce {place}: latency {fit.latency_s * 1e6:.4g} us, bandwidth {fit.bytes_per_s / GIGA:.4g} GB/s"
-        for place, fit in found.items() if fit is not None
-    ]  # fmt: skip
+        for place, fit in found.items()
+        if fit is not None
+    ]
 
 
 def _alone(outcome: Outcome) -> list[str]:
     """The storage by one node alone."""
     return [
         f"{row.measure} by one node alone: {MEASURES[row.measure].text(row.value)}"
-        for row in outcome.one_node if row.value is not None and row.measure in MEASURES
-    ]  # fmt: skip
+        for row in outcome.one_node
+        if row.value is not None and row.measure in MEASURES
+    ]
 
 
 def lines_to_paste(outcome: Outcome) -> list[str]:
@@ -70,10 +72,17 @@ def drain_commands(outcome: Outcome) -> list[str]:
     """A command of SLURM for each bad node, with the first reason."""
     reasons = {node.known_as: outcome.reasons(node.name) for node in outcome.nodes if node.known_as}
     return [
-        shlex.join(["scontrol", "update", f"nodename={host}", "state=drain",
-                    f"reason=aiperf screen: {' '.join(reasons[host][0].split())[:MOST_REASON]}"])
+        shlex.join(
+            [
+                "scontrol",
+                "update",
+                f"nodename={host}",
+                "state=drain",
+                f"reason=aiperf screen: {' '.join(reasons[host][0].split())[:MOST_REASON]}",
+            ]
+        )
         for host in outcome.hosts
-    ]  # fmt: skip
+    ]
 
 
 def _print_kinds(console: PlainConsole, outcome: Outcome) -> None:

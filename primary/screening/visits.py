@@ -175,13 +175,20 @@ async def _begin(screening: Screening, visit: Visit, together: Together) -> None
     config = screening.config
     module = python_module(
         "replica.agent.screen",
-        "--replica", str(visit.replica),
-        "--share", str(screening.launcher.per_node),
+        "--replica",
+        str(visit.replica),
+        "--share",
+        str(screening.launcher.per_node),
         python=config.environment.python,
-    )  # fmt: skip
+    )
     spec = ReplicaSpec(visit.replica, on_node(config.environment, module), visit.log)
-    request = ScreenRequest(config=config, folder=str(screening.folder), quick=screening.quick,
-                            devices=screening.devices, steps=screening.steps)  # fmt: skip
+    request = ScreenRequest(
+        config=config,
+        folder=str(screening.folder),
+        quick=screening.quick,
+        devices=screening.devices,
+        steps=screening.steps,
+    )
 
     async def start() -> None:
         visit.process = await screening.launcher.start(spec)

@@ -24,22 +24,29 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--counts", default="1,2,4", metavar="N,N,...", help="numbers of replicas, or of ranks (default: %(default)s)"
     )
     parser.add_argument(
-        "--mode", choices=get_args(Mode), default="weak",
+        "--mode",
+        choices=get_args(Mode),
+        default="weak",
         help="weak: the work grows with the machine; strong: the work stays (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--grow", choices=get_args(Kind), default="replicas",
+        "--grow",
+        choices=get_args(Kind),
+        default="replicas",
         help="what the runs have more of: replicas, or ranks of each replica (default: %(default)s)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--batch", choices=get_args(Batch),
+        "--batch",
+        choices=get_args(Batch),
         help="what stays with more ranks: the batch of all together (default of --mode strong), or of one",
-    )  # fmt: skip
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="directory of the runs and the figure")
-    parser.add_argument("--from", nargs="+", type=Path, metavar="DIR", dest="finished",
-                        help="start nothing: draw these finished runs")  # fmt: skip
-    parser.add_argument("--figure", type=Path, metavar="FOLDER",
-                        help="also draw score and use over time, and score by size, for papers")  # fmt: skip
+    parser.add_argument(
+        "--from", nargs="+", type=Path, metavar="DIR", dest="finished", help="start nothing: draw these finished runs"
+    )
+    parser.add_argument(
+        "--figure", type=Path, metavar="FOLDER", help="also draw score and use over time, and score by size, for papers"
+    )
     add_format(parser, ("table", "json", "csv"))
 
 

@@ -49,6 +49,11 @@ class Interrupted:
 def job_of(issued: JobIssued) -> Job:
     """Rebuild a job from its record, as it was issued, without the parts that a primary adds."""
     return Job(
-        trial=issued.trial, round=issued.round, seed=issued.seed, point=issued.point, base=issued.base,
-        workload=issued.workload, instance=issued.instance,
-    )  # fmt: skip
+        trial=issued.trial,
+        round=issued.round,
+        seed=issued.seed,
+        point=issued.point,
+        base=issued.base,
+        workload=issued.workload,
+        instance=issued.instance,
+    )

@@ -159,8 +159,9 @@ def check_memory(claim: Claim, facts: EpochFacts) -> Iterator[Finding]:
     images, correct = round(known["images"]), round(known["correct"])
     difference = difference_to_known(facts.correct, facts.images_evaluated, correct, images)
     found = difference or f"{correct} of {images} training images correct"
-    yield _finding(claim, "memory", f"{quality_of(facts)} at validation, and no fewer in training", found,
-                   not difference)  # fmt: skip
+    yield _finding(
+        claim, "memory", f"{quality_of(facts)} at validation, and no fewer in training", found, not difference
+    )
 
 
 def _finding(claim: Claim, check: Check, expected: str, found: str, passed: bool) -> Finding:

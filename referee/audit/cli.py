@@ -25,14 +25,21 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=whole_number(1), default=DRAWS, help="epochs to draw (default: %(default)s)")
     parser.add_argument("--steps", type=whole_number(2), default=STEPS, help="steps to repeat (default: %(default)s)")
     parser.add_argument(
-        "--retrain", type=whole_number(1), nargs="?", const=1, default=0, metavar="EPOCHS",
+        "--retrain",
+        type=whole_number(1),
+        nargs="?",
+        const=1,
+        default=0,
+        metavar="EPOCHS",
         help="train the first epochs of drawn trials in full, as many as this (default: 1)",
-    )  # fmt: skip
+    )
     parser.add_argument("--data-dir", type=Path, metavar="FOLDER", help="the data set here (default: as in the run)")
     parser.add_argument(
-        "--statement", type=Path, metavar="FILE",
+        "--statement",
+        type=Path,
+        metavar="FILE",
         help="statement of the submission, from before the nonce: its head must be that of the run",
-    )  # fmt: skip
+    )
     add_format(parser)
 
 
@@ -44,9 +51,13 @@ def _nonce(text: str) -> str:
 
 def _audit(arguments: argparse.Namespace) -> int:
     order = AuditOrder(
-        arguments.nonce, arguments.draws, arguments.steps, arguments.retrain, arguments.data_dir,
+        arguments.nonce,
+        arguments.draws,
+        arguments.steps,
+        arguments.retrain,
+        arguments.data_dir,
         stated_head(arguments.statement) if arguments.statement is not None else None,
-    )  # fmt: skip
+    )
     if is_archive(arguments.run):
         _report(
             "an archive has no weights to evaluate, so this audit can end as incomplete, but not as passed; "

@@ -103,8 +103,10 @@ def difference_to_known(correct: int, images: int, known_correct: int, known_ima
     """
     error, known = 1 - correct / images, 1 - known_correct / known_images
     # Of no errors, as if there were half of one.
-    variance = sum(max(rate, 0.5 / count) * (1 - rate + 0.5 / count) / count
-                   for rate, count in ((error, images), (known, known_images)))  # fmt: skip
+    variance = sum(
+        max(rate, 0.5 / count) * (1 - rate + 0.5 / count) / count
+        for rate, count in ((error, images), (known, known_images))
+    )
     if error >= EASIER * known - DEVIATIONS * math.sqrt(variance):
         return ""
     return f"an error of {known:.2%} on {known_images} training images, of {error:.2%} on {images} validation images"

@@ -84,9 +84,13 @@ class AuditResult:
         table = make_table("Audit", "trial", "epoch", "check", "result", "found", "expected", left=_TEXTS)
         for finding in self.findings:
             table.add_row(
-                str(finding.trial), str(finding.epoch), finding.check, finding.result,
-                finding.found[:300], finding.expected[:300],
-            )  # fmt: skip
+                str(finding.trial),
+                str(finding.epoch),
+                finding.check,
+                finding.result,
+                finding.found[:300],
+                finding.expected[:300],
+            )
         return table
 
     def closing_lines(self) -> list[str]:

@@ -49,10 +49,12 @@ def repeated_pace(marks: Sequence[Mark], cpus: int | None) -> float | None:
     it faster. On `cpus` CPUs (None: on accelerators) it is at least that of these CPUs working for
     the training alone, by the CPU time that it took.
     """
-    parts = [(after.images - before.images, after.monotonic_ms - before.monotonic_ms)
-             for before, after in pairwise(marks)]  # fmt: skip
-    fastest = max((images * 1000 / duration_ms for images, duration_ms in parts if duration_ms >= LEAST_PIECE_MS),
-                  default=None)  # fmt: skip
+    parts = [
+        (after.images - before.images, after.monotonic_ms - before.monotonic_ms) for before, after in pairwise(marks)
+    ]
+    fastest = max(
+        (images * 1000 / duration_ms for images, duration_ms in parts if duration_ms >= LEAST_PIECE_MS), default=None
+    )
     if cpus is None or fastest is None:
         return fastest
     timed = [mark for mark in marks if mark.cpu_s is not None]

@@ -17,16 +17,32 @@ EXAMPLE = "aiperf list build submissions --output site"
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="build")
     build = add_action(actions, "build", "make or renew the site of a folder of signed archives", EXAMPLE)
-    build.add_argument("submissions", type=Path, metavar="SUBMISSIONS",
-                       help="folder of archives; those below YYYY-MM/ or YYYY-MM-DD/ are of that edition")  # fmt: skip
-    build.add_argument("--output", type=Path, required=True, metavar="SITE",
-                       help="folder of the site; what it has of archives that are the same is kept")  # fmt: skip
-    build.add_argument("--signers", type=Path, metavar="FILE",
-                       help="allowed signers, as ssh-keygen takes them (default: SUBMISSIONS/signers)")  # fmt: skip
     build.add_argument(
-        "--replay", type=plans_to_replay, default=SAMPLE, metavar="N|all",
+        "submissions",
+        type=Path,
+        metavar="SUBMISSIONS",
+        help="folder of archives; those below YYYY-MM/ or YYYY-MM-DD/ are of that edition",
+    )
+    build.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="SITE",
+        help="folder of the site; what it has of archives that are the same is kept",
+    )
+    build.add_argument(
+        "--signers",
+        type=Path,
+        metavar="FILE",
+        help="allowed signers, as ssh-keygen takes them (default: SUBMISSIONS/signers)",
+    )
+    build.add_argument(
+        "--replay",
+        type=plans_to_replay,
+        default=SAMPLE,
+        metavar="N|all",
         help=f"make this many plans of each official run again (default: {SAMPLE}; 0: none)",
-    )  # fmt: skip
+    )
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -36,8 +52,10 @@ def _execute(arguments: argparse.Namespace) -> int:
     built = build(arguments.submissions, site, arguments.signers, arguments.replay)
     for problem in built.problems:
         warn(f"not read: {problem.place}: {problem.reason}")
-    say(f"{site / 'index.html'}: {count(built.editions, 'edition')}, {count(built.results, 'result')} "
-        f"({built.read:,} read now), {len(built.problems):,} not read")  # fmt: skip
+    say(
+        f"{site / 'index.html'}: {count(built.editions, 'edition')}, {count(built.results, 'result')} "
+        f"({built.read:,} read now), {len(built.problems):,} not read"
+    )
     return EXIT_DONE
 
 

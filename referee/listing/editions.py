@@ -11,8 +11,20 @@ from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow, 
 from referee.listing.judging import Listed
 from referee.listing.submissions import NEXT, Problem, Withdrawn, day_of
 
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-          "November", "December")  # fmt: skip
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 
 
 def title_of(edition: str) -> str:

@@ -36,8 +36,9 @@ def feed(settings: ListSettings, editions: Sequence[Edition], systems: Sequence[
     base = settings.address and f"{settings.address.rstrip('/')}/"
     entries = sorted(
         [*map(_edition, (each for each in editions if day_of(each.name) is not None)), *_results(systems)],
-        key=lambda entry: (entry.updated, entry.identity), reverse=True,
-    )  # fmt: skip
+        key=lambda entry: (entry.updated, entry.identity),
+        reverse=True,
+    )
     root = ElementTree.Element("feed", {"xmlns": NAMESPACE})
     _add(root, "id", base or _urn(f"list {settings.title}"))
     _add(root, "title", settings.title)
@@ -60,9 +61,13 @@ def _edition(edition: Edition) -> Entry:
     rows = edition.rankings["score"].with_status("official")
     first = f"; first by score: {rows[0].system} with {si(rows[0].score_ops, 'OPS')}" if rows else ""
     workloads = f"; {count(len(edition.workloads), 'result')} of scientific workloads" if edition.workloads else ""
-    return Entry(f"edition {edition.name}", f"Edition {edition.title}", f"editions/{edition.name}/score.html",
-                 f"{day_of(edition.name)}T00:00:00Z",
-                 f"{count(len(rows), 'official system')}{first}{workloads}.")  # fmt: skip
+    return Entry(
+        f"edition {edition.name}",
+        f"Edition {edition.title}",
+        f"editions/{edition.name}/score.html",
+        f"{day_of(edition.name)}T00:00:00Z",
+        f"{count(len(rows), 'official system')}{first}{workloads}.",
+    )
 
 
 def _results(systems: Sequence[System]) -> list[Entry]:
@@ -72,9 +77,15 @@ def _results(systems: Sequence[System]) -> list[Entry]:
             report = each.result.scored
             score = f"{si(report.score_ops, 'OPS')}, " if report.score_ops is not None else ""
             moment = report.started or LONG_AGO
-            found.append(Entry(each.submission.digest, f"{system.name}: {score}{each.result.status}",
-                               f"systems/{system.id}.html", f"{moment.partition('.')[0].removesuffix('Z')}Z",
-                               f"{each.submission.place}: {each.signature}."))  # fmt: skip
+            found.append(
+                Entry(
+                    each.submission.digest,
+                    f"{system.name}: {score}{each.result.status}",
+                    f"systems/{system.id}.html",
+                    f"{moment.partition('.')[0].removesuffix('Z')}Z",
+                    f"{each.submission.place}: {each.signature}.",
+                )
+            )
     return sorted(found, key=lambda entry: (entry.updated, entry.identity), reverse=True)[:MOST_RESULTS]
 
 

@@ -92,10 +92,16 @@ def judged(submission: Submission, facts: Facts, signature: Signature) -> Listed
         reason = reason if facts.signed else "not signed"
         broken.append(ViolationPart(rule="signature", found=reason, required="by a key of the list's signers"))
     result = RunResult(
-        Path(submission.place), _with(report, broken, invalid), recomputed=True, identity=facts.identity,
-        contradictions=facts.contradictions, head=facts.head, evidence=facts.evidence, signer=signer,
+        Path(submission.place),
+        _with(report, broken, invalid),
+        recomputed=True,
+        identity=facts.identity,
+        contradictions=facts.contradictions,
+        head=facts.head,
+        evidence=facts.evidence,
+        signer=signer,
         dating=Dating(facts.dated, facts.dating),
-    )  # fmt: skip
+    )
     words = f"signed by {signer}" if signer is not None else reason
     return Listed(submission, result, words, alphabets_of(system_name(result)))
 

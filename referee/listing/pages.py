@@ -30,10 +30,14 @@ SCIENCE: Mapping[str, ScienceOrder] = {"science": "time", "valid": "valid", "val
 """The pages of scientific workloads, with their order."""
 
 VIEWS = {
-    "score": "score", "regulated": "regulated score", "accelerator": "score per accelerator",
-    "energy": "energy efficiency", "science": "time to quality", "valid": "valid operations per second",
+    "score": "score",
+    "regulated": "regulated score",
+    "accelerator": "score per accelerator",
+    "energy": "energy efficiency",
+    "science": "time to quality",
+    "valid": "valid operations per second",
     "valid-per-watt": "valid operations per second and watt",
-}  # fmt: skip
+}
 """The pages of an edition, with what each is sorted by."""
 
 File = tuple[str, bytes]
@@ -98,13 +102,23 @@ class Site:
         own = [str(each.result.origin) for each in edition.listed]
         rows = edition.workloads_by[SCIENCE[view]] if view in SCIENCE else ()
         return self._render(
-            "edition.html", root, edition.name, edition=edition, view=view, views=_views(edition), folder=folder,
-            parts=[] if view in SCIENCE else [*parts_of(edition.rankings[_order(view)])], is_science=view in SCIENCE,
+            "edition.html",
+            root,
+            edition.name,
+            edition=edition,
+            view=view,
+            views=_views(edition),
+            folder=folder,
+            parts=[] if view in SCIENCE else [*parts_of(edition.rankings[_order(view)])],
+            is_science=view in SCIENCE,
             benchmarks=[(name, list(own_rows)) for name, own_rows in groupby(rows, lambda row: row.benchmark)],
             links={place: f"{root}systems/{system_id(self.by_place[place])}.html" for place in own},
             notes={place: _note(self.by_place[place]) for place in own},
-            by_place=self.by_place, system_id=system_id, date_of=date_of, words=words,
-        )  # fmt: skip
+            by_place=self.by_place,
+            system_id=system_id,
+            date_of=date_of,
+            words=words,
+        )
 
     def _system(self, system: System) -> Iterator[File]:
         description, problem = description_of(system.latest)
@@ -115,11 +129,16 @@ class Site:
             ),
         )
         archives = [
-            {"place": each.submission.place, "sha256": each.submission.digest, "edition": each.submission.edition,
-             "status": each.result.status, "signature": each.signature,
-             "violations": [part.model_dump() for part in each.result.report.violations]}
+            {
+                "place": each.submission.place,
+                "sha256": each.submission.digest,
+                "edition": each.submission.edition,
+                "status": each.result.status,
+                "signature": each.signature,
+                "violations": [part.model_dump() for part in each.result.report.violations],
+            }
             for each in system.listed
-        ]  # fmt: skip
+        ]
         fields = [{"field": each.name, "recorded": each.recorded, "told": each.told} for each in description]
         yield from tables(f"systems/{system.id}", system.history, {"archives": archives, "description": fields})
 
@@ -162,11 +181,15 @@ def _besides(edition: Edition) -> dict[str, Any]:
 
 def _system_row(system: System) -> dict[str, Any]:
     return {
-        "id": system.id, "system": system.name, "signer": system.signer,
+        "id": system.id,
+        "system": system.name,
+        "signer": system.signer,
         "suite": "scientific workloads" if system.is_science else "AutoML",
         "editions": ", ".join(dict.fromkeys(row["edition"] for row in system.history)),
-        "best_rank": system.best_rank, "results": len(system.listed), "status": system.latest.result.status,
-    }  # fmt: skip
+        "best_rank": system.best_rank,
+        "results": len(system.listed),
+        "status": system.latest.result.status,
+    }
 
 
 def tables(place: str, rows: Sequence[Mapping[str, Any]], more: Mapping[str, Any] | None = None) -> Iterator[File]:

@@ -233,10 +233,19 @@ def _contradictions(paths: RunPaths, plans: int | None) -> tuple[str, ...]:
 def short(report: Report) -> Report:
     """A report without the parts that grow with the run, of which no table of a list is made."""
     physics = report.physics
-    return report.model_copy(update={
-        "trials": (), "timeline": (), "replica_details": (), "hyperparameters": (), "failures": (),
-        "roofline": None, "hybrid": None, "damages": report.damages[:SHOWN], "notices": report.notices[:SHOWN],
-        "unfinished_lines": report.unfinished_lines[:SHOWN],
-        "physics": physics and physics.model_copy(update={"findings": physics.findings[:SHOWN]}),
-        "workloads": tuple(part.model_copy(update={"models": ()}) for part in report.workloads),
-    })  # fmt: skip
+    return report.model_copy(
+        update={
+            "trials": (),
+            "timeline": (),
+            "replica_details": (),
+            "hyperparameters": (),
+            "failures": (),
+            "roofline": None,
+            "hybrid": None,
+            "damages": report.damages[:SHOWN],
+            "notices": report.notices[:SHOWN],
+            "unfinished_lines": report.unfinished_lines[:SHOWN],
+            "physics": physics and physics.model_copy(update={"findings": physics.findings[:SHOWN]}),
+            "workloads": tuple(part.model_copy(update={"models": ()}) for part in report.workloads),
+        }
+    )

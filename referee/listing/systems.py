@@ -81,10 +81,16 @@ def systems_of(listed: Sequence[Listed], editions: Sequence[Edition]) -> list[Sy
         for each, row in rows_of(edition, by_place):
             history[system_id(each)].append({"edition": edition.name, **row})
     systems = [
-        System(name, archives[0].system[1], archives[0].system[0], archives[0].result.report.is_science,
-               tuple(archives), tuple(history[name]))
+        System(
+            name,
+            archives[0].system[1],
+            archives[0].system[0],
+            archives[0].result.report.is_science,
+            tuple(archives),
+            tuple(history[name]),
+        )
         for name, archives in own.items()
-    ]  # fmt: skip
+    ]
     return sorted(systems, key=lambda system: (system.name.casefold(), system.id))
 
 

@@ -43,8 +43,11 @@ def _efficiencies(edition: Edition) -> dict[str, float]:
 
 def efficiencies_of(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """The columns of energy efficiencies, with their headings."""
-    return [(name, f"best energy efficiency: {name.removeprefix(BEST_EFFICIENCY)}")
-            for name in (rows[0] if rows else ()) if name.startswith(BEST_EFFICIENCY)]  # fmt: skip
+    return [
+        (name, f"best energy efficiency: {name.removeprefix(BEST_EFFICIENCY)}")
+        for name in (rows[0] if rows else ())
+        if name.startswith(BEST_EFFICIENCY)
+    ]
 
 
 def _row(edition: Edition) -> dict[str, Any]:
@@ -80,8 +83,9 @@ def trend_figure(rows: Sequence[dict[str, Any]]) -> Drawing | None:
     def paint(figure: Any) -> None:
         axes = figure.subplots()
         for name, label in SERIES.items():
-            axes.plot([day_of(row["edition"]) for row in dated], [row[name] / size for row in dated], marker="o",
-                      label=label)  # fmt: skip
+            axes.plot(
+                [day_of(row["edition"]) for row in dated], [row[name] / size for row in dated], marker="o", label=label
+            )
         axes.set(yscale="log", ylabel=f"score ({prefix}OPS)")
         axes.set_xticks([day_of(row["edition"]) for row in dated], [row["title"] for row in dated])
         axes.legend(loc="best")

@@ -82,10 +82,14 @@ def measured(paths: Sequence[Path], machine: MachineFile | None = None) -> Machi
 def text_of(machine: MachineFile) -> str:
     """The machine file as TOML, without what is left at its default."""
     sections = machine.model_dump(exclude_unset=True)
-    return as_toml({
-        f"{section}.{name}": value
-        for section, settings in sections.items() for name, value in settings.items() if value is not None
-    })  # fmt: skip
+    return as_toml(
+        {
+            f"{section}.{name}": value
+            for section, settings in sections.items()
+            for name, value in settings.items()
+            if value is not None
+        }
+    )
 
 
 def of_profile(profile: Profile) -> Sections:
@@ -98,9 +102,10 @@ def of_profile(profile: Profile) -> Sections:
         raise RunDirectoryError("a profile of a scientific network, or of another size, does not tell AIPerf's pace")
     dataset = find_dataset(settings.dataset, settings.data_dir)
     architecture = (
-        read_architecture(Path(settings.architecture)) if settings.architecture
+        read_architecture(Path(settings.architecture))
+        if settings.architecture
         else resnet(50, dataset.image_size, dataset.classes)
-    )  # fmt: skip
+    )
     step: dict[str, Any] = {"operations_per_s": profile.image_operations * profile.images_per_second}
     if evaluation_s:
         forward = count(architecture).operations.forward
@@ -214,8 +219,13 @@ def _node(runs: Sequence[RunData], epochs: Sequence[TimedEpoch]) -> dict[str, An
 
 def _curve(runs: Sequence[RunData]) -> dict[str, float]:
     """Fit best accuracy and epochs to 63 % of it, of all trainings; no result if they are few."""
-    points = [(epoch.body.epoch, epoch.body.quality) for run in runs for trial in run.work.trials
-              for epoch in run.work.epochs_of(trial) if epoch.body.quality is not None]  # fmt: skip
+    points = [
+        (epoch.body.epoch, epoch.body.quality)
+        for run in runs
+        for trial in run.work.trials
+        for epoch in run.work.epochs_of(trial)
+        if epoch.body.quality is not None
+    ]
     if len({epoch for epoch, _ in points}) < FEWEST_EPOCHS:
         return {}
     numbers, accuracies = (np.array(each, np.float64) for each in zip(*points, strict=True))

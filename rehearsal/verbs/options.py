@@ -32,18 +32,29 @@ SEARCHES = ("auto", "real", "modelled")
 def add_rehearsal_options(parser: argparse.ArgumentParser) -> None:
     """The machine, the search, and the configuration of the run."""
     add_run_options(parser)
-    parser.add_argument("--machine", type=_find_machine, metavar="FILE|NAME",
-                        help=f"machine file, or one that comes with AIPerf: {', '.join(known_machines())}")  # fmt: skip
     parser.add_argument(
-        "--from", type=Path, nargs="+", default=[], dest="measured", metavar="PATH",
+        "--machine",
+        type=_find_machine,
+        metavar="FILE|NAME",
+        help=f"machine file, or one that comes with AIPerf: {', '.join(known_machines())}",
+    )
+    parser.add_argument(
+        "--from",
+        type=Path,
+        nargs="+",
+        default=[],
+        dest="measured",
+        metavar="PATH",
         help="finished runs, files of aiperf profile, or folders of aiperf screen --fabric, whose figures go before "
-             "those of the machine file",
-    )  # fmt: skip
+        "those of the machine file",
+    )
     search = parser.add_argument(
-        "--search", default="auto", metavar="|".join(SEARCHES),
+        "--search",
+        default="auto",
+        metavar="|".join(SEARCHES),
         help=f"real: the search of the configuration; modelled: drawn at random, at its cost; auto: real up to "
-             f"{MOST_REAL} replicas",
-    )  # fmt: skip
+        f"{MOST_REAL} replicas",
+    )
     suggest(search, SEARCHES)
 
 

@@ -25,8 +25,13 @@ DEFAULT_SEEDS = 3
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_rehearsal_options(parser)
-    parser.add_argument("--seeds", type=whole_number(1), default=DEFAULT_SEEDS, metavar="N",
-                        help=f"rehearsals of each size, for the band (default: {DEFAULT_SEEDS})")  # fmt: skip
+    parser.add_argument(
+        "--seeds",
+        type=whole_number(1),
+        default=DEFAULT_SEEDS,
+        metavar="N",
+        help=f"rehearsals of each size, for the band (default: {DEFAULT_SEEDS})",
+    )
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="also write the figure, the JSON and the machine file"
     )

@@ -136,10 +136,16 @@ log = logging.getLogger(__name__)
 
 OF_PROCESSES = frozenset(
     {
-        errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EPIPE, errno.ECONNREFUSED, errno.ECONNRESET, errno.EADDRINUSE,
+        errno.ENOMEM,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EPIPE,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EADDRINUSE,
         errno.EADDRNOTAVAIL,
     }
-)  # fmt: skip
+)
 """Errors of limits, pipes and sockets, which may pass: they cost a trial and not its replica."""
 
 
@@ -314,10 +320,16 @@ async def _open(own: ReplicaContext) -> None:
     Messages are answered meanwhile, and heartbeats sent: a measurement takes minutes.
     """
     measured = await own.measure_node() if own.measure_node is not None else Measured()
-    own.send(Ready(
-        writer=own.writer.name, version=__version__, accelerators=own.ranks, node=own.describe_node(),
-        measured=measured.digest, unmeasured=measured.problem,
-    ))  # fmt: skip
+    own.send(
+        Ready(
+            writer=own.writer.name,
+            version=__version__,
+            accelerators=own.ranks,
+            node=own.describe_node(),
+            measured=measured.digest,
+            unmeasured=measured.problem,
+        )
+    )
 
 
 def why_unable(config: RunConfig, replica: int) -> str | None:

@@ -208,9 +208,14 @@ class Planner:
     """
 
     def __init__(
-        self, replica: int, config: RunConfig, paths: RunPaths, memory: Memory, knowledge: Knowledge | None = None,
+        self,
+        replica: int,
+        config: RunConfig,
+        paths: RunPaths,
+        memory: Memory,
+        knowledge: Knowledge | None = None,
         work: Work = measured,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._replica = replica
         self._config = config
         self._paths = paths

@@ -67,8 +67,12 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     command = [sys.executable, "-m", "pytest", "-p", "toy_plugin", "-p", "no:cacheprovider", "--collect-only", "-q"]
     result = subprocess.run(
         [*command, *dict.fromkeys(SEAMS.values())],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout.splitlines()
 

@@ -62,8 +62,9 @@ def lines(architecture: Architecture) -> Counter[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_scientific_network_is_the_golden_one_layer_by_layer(name: str) -> None:
     network, golden = NETWORKS[name](), COUNTS[name]
-    wanted = Counter((tuple(layer["output"]), layer["forward"], layer["backward"])
-                     for layer in golden["layers"] if layer["forward"])  # fmt: skip
+    wanted = Counter(
+        (tuple(layer["output"]), layer["forward"], layer["backward"]) for layer in golden["layers"] if layer["forward"]
+    )
     assert lines(network) == wanted
     counted = count(network, SCIENCE_1)
     assert counted.operations == Operations(golden["forward"], golden["backward"])
@@ -123,10 +124,20 @@ def single(layer: Layer, shape: tuple[int, ...], after: tuple[Layer, ...] = ()) 
     ("layer", "shape", "after", "forward", "backward"),
     [
         # Outputs 3 x 3 x 6; behind a ReLU the input has a gradient.
-        (Conv(8, (3, 5, 1), (2, 1, 1), dilation=(1, 1, 1)), (5, 3, 6, 4), (ReLU(),),
-         2 * 15 * 4 * 54 * 8, 4 * 15 * 4 * 54 * 8 + 2 * 15 * 4 * 8),
-        (Conv(8, (3, 3, 3), (1, 1, 1), dilation=(1, 1, 1)), (5, 3, 6, 4), (),
-         2 * 27 * 4 * 90 * 8, 2 * 27 * 4 * 90 * 8 + 2 * 27 * 4 * 8),
+        (
+            Conv(8, (3, 5, 1), (2, 1, 1), dilation=(1, 1, 1)),
+            (5, 3, 6, 4),
+            (ReLU(),),
+            2 * 15 * 4 * 54 * 8,
+            4 * 15 * 4 * 54 * 8 + 2 * 15 * 4 * 8,
+        ),
+        (
+            Conv(8, (3, 3, 3), (1, 1, 1), dilation=(1, 1, 1)),
+            (5, 3, 6, 4),
+            (),
+            2 * 27 * 4 * 90 * 8,
+            2 * 27 * 4 * 90 * 8 + 2 * 27 * 4 * 8,
+        ),
         # A transposed convolution counts its inputs, whatever its stride.
         (ConvTranspose(7, (5, 4), (2, 3)), (4, 5, 3), (ReLU(),), 2 * 20 * 21 * 20, 4 * 20 * 21 * 20 + 2 * 20 * 21),
         (ConvTranspose(7, (5, 4, 3), (2, 2, 2)), (4, 5, 6, 3), (), 2 * 60 * 21 * 120, 2 * 60 * 21 * 120 + 2 * 60 * 21),
@@ -141,7 +152,7 @@ def single(layer: Layer, shape: tuple[int, ...], after: tuple[Layer, ...] = ()) 
         (GlobalAveragePool(), (4, 4, 4, 5), (), 320 + 20, 0),
         (Reshape((4, 2)), (8,), (), 0, 0),
     ],
-)  # fmt: skip
+)
 def test_every_rule_by_hand_in_both_ways(
     layer: Layer, shape: tuple[int, ...], after: tuple[Layer, ...], forward: int, backward: int
 ) -> None:

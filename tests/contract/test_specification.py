@@ -145,19 +145,24 @@ WRONG_ANSWERS: dict[str, tuple[str, Callable[[Answer], Answer]]] = {
     "a warm-up of two rounds": ("schedule", lambda a: {**a, "predicts": a["epochs"] in (15, 30)}),
     "the clock stops at the last epoch": ("check", rewritten(score=lambda a: a["score"] and a["score"] * 377.5 / 360)),
     "the regulated score by log10": (
-        "check", rewritten(regulated=lambda a: a["score"] and -log10(a["error"]) * a["score"])),
+        "check",
+        rewritten(regulated=lambda a: a["score"] and -log10(a["error"]) * a["score"]),
+    ),
     "the last point of the timeline is missing": ("check", rewritten(timeline=lambda a: a["timeline"][:-1])),
     "every run is damaged": ("check", lambda a: {**a, "status": "FAILED", "score": None, "regulated": None}),
     "the rules of a simulated run are left out": ("check", rewritten(rules=lambda a: [])),
     "a search that proposes the first architecture": ("propose", lambda a: {**a, "parent": None, "morphs": []}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("error", WRONG_ANSWERS)
 def test_a_wrong_answer_is_found(error: str, asked: list[tuple[dict[str, Any], dict[str, Any], Answer]]) -> None:
     task, planted = WRONG_ANSWERS[error]
-    found = [case["name"] for case, request, answer in asked
-             if request["task"] == task and run.differences(case, planted(answer))]  # fmt: skip
+    found = [
+        case["name"]
+        for case, request, answer in asked
+        if request["task"] == task and run.differences(case, planted(answer))
+    ]
     assert found != []
 
 
@@ -180,14 +185,26 @@ WRONG_PROGRAMS: dict[str, tuple[Any, str, Any, set[str]]] = {
     "a prediction without caution": (prediction, "CAUTION", 0.0, {"predict noisy"}),
     "a prediction for the last epoch": (prediction, "PREDICTED_EPOCH", 1.0, {"predict smooth", "predict late start"}),
     "one patience for all rounds": (rounds, "patience_of_round", lambda number: 6, {"round 9 of at most 60 epochs"}),
-    "unfinished epochs of failed trials count":
-        (Ledger, "work_died_ms", lambda ledger, trial: None, {"check simulated"}),
+    "unfinished epochs of failed trials count": (
+        Ledger,
+        "work_died_ms",
+        lambda ledger, trial: None,
+        {"check simulated"},
+    ),
     "clocks are not corrected": (work, "on_one_clock", on_their_clocks, {"check simulated"}),
-    "no chain, no witness": (reference, "read_run", undamaged(()),
-        {case["name"] for case in CASES if "changes" in case}),
-    "checksums alone": (reference, "read_run", undamaged(("record",)),
-        {"check an epoch edited, with a checksum but without its chain", "check an epoch removed"}),
-}  # fmt: skip
+    "no chain, no witness": (
+        reference,
+        "read_run",
+        undamaged(()),
+        {case["name"] for case in CASES if "changes" in case},
+    ),
+    "checksums alone": (
+        reference,
+        "read_run",
+        undamaged(("record",)),
+        {"check an epoch edited, with a checksum but without its chain", "check an epoch removed"},
+    ),
+}
 
 
 @pytest.mark.parametrize("error", WRONG_PROGRAMS)
@@ -196,8 +213,11 @@ def test_an_error_in_the_program_is_found(
 ) -> None:
     where, name, wrong, expected = WRONG_PROGRAMS[error]
     monkeypatch.setattr(where, name, wrong)
-    found = {case["name"] for case, request, _ in asked
-             if case["name"] in expected and run.differences(case, reference.answer(request))}  # fmt: skip
+    found = {
+        case["name"]
+        for case, request, _ in asked
+        if case["name"] in expected and run.differences(case, reference.answer(request))
+    }
     assert found == expected
 
 

@@ -80,8 +80,13 @@ def test_models_from_file_count_like_models_in_memory(name: str, tmp_path: Path)
 
 def test_vgg16_by_hand() -> None:
     # Simonyan and Zisserman 2015, configuration D: channels in and out by size of the image.
-    stages = {224: [(3, 64), (64, 64)], 112: [(64, 128), (128, 128)], 56: [(128, 256), (256, 256), (256, 256)],
-              28: [(256, 512), (512, 512), (512, 512)], 14: [(512, 512)] * 3}  # fmt: skip
+    stages = {
+        224: [(3, 64), (64, 64)],
+        112: [(64, 128), (128, 128)],
+        56: [(128, 256), (256, 256), (256, 256)],
+        28: [(256, 512), (512, 512), (512, 512)],
+        14: [(512, 512)] * 3,
+    }
     forward = backward = 0
     for size, convolutions in stages.items():
         for index, (inputs, outputs) in enumerate(convolutions):
@@ -117,10 +122,22 @@ def test_only_the_first_half_of_a_separable_convolution_reads_the_images() -> No
 
 
 def test_fused_activations_count_as_layers_of_their_own() -> None:
-    fused = count_model(small(keras.layers.Conv2D(3, 3, activation="relu"), keras.layers.Flatten(),
-                              keras.layers.Dense(5, activation="softmax")))  # fmt: skip
-    apart = count_model(small(keras.layers.Conv2D(3, 3), keras.layers.ReLU(), keras.layers.Flatten(),
-                              keras.layers.Dense(5), keras.layers.Activation("softmax")))  # fmt: skip
+    fused = count_model(
+        small(
+            keras.layers.Conv2D(3, 3, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(5, activation="softmax"),
+        )
+    )
+    apart = count_model(
+        small(
+            keras.layers.Conv2D(3, 3),
+            keras.layers.ReLU(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(5),
+            keras.layers.Activation("softmax"),
+        )
+    )
     assert fused.operations == apart.operations
     assert [layer.kind for layer in fused.layers] == [layer.kind for layer in apart.layers]
 
@@ -230,8 +247,9 @@ def test_models_of_several_inputs_and_outputs_are_profiled(structure: type) -> N
     names = ("second", "first")
     images = [keras.Input((8, 8, channels), name=name) for name, channels in zip(names, (3, 1), strict=True)]
     joined = keras.layers.Concatenate()([keras.layers.Conv2D(4, 3)(image) for image in images])
-    model = keras.Model(images if structure is list else dict(zip(names, images, strict=True)),
-                        [joined, keras.layers.Flatten()(joined)])  # fmt: skip
+    model = keras.Model(
+        images if structure is list else dict(zip(names, images, strict=True)), [joined, keras.layers.Flatten()(joined)]
+    )
     counted = count_model(model).operations.forward
     assert tensorflow_forward(model) == counted + 4 * 36 * 2  # and the additions of the biases
 

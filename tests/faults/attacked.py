@@ -26,10 +26,16 @@ PATIENCE_S = 400.0
 LOOK_S = 0.1
 
 SETTINGS = (
-    "replica.restarts=1000", "replica.retry_delay=0.1", "replica.max_failed_trials=1000",
-    "training.checkpoint_interval=0.1", "training.max_epochs=8", "simulated.epoch_seconds=0.3",
-    "search.max_growth=1.2", "telemetry.interval=1s", "run.min_free_disk_gib=0",
-)  # fmt: skip
+    "replica.restarts=1000",
+    "replica.retry_delay=0.1",
+    "replica.max_failed_trials=1000",
+    "training.checkpoint_interval=0.1",
+    "training.max_epochs=8",
+    "simulated.epoch_seconds=0.3",
+    "search.max_growth=1.2",
+    "telemetry.interval=1s",
+    "run.min_free_disk_gib=0",
+)
 
 TOO_LATE = ("reached its deadline", "the deadline passed", "completed its work")
 """Answers of `aiperf resume` to a run without time or work left."""
@@ -127,8 +133,11 @@ class Attacked(Watched):
         with shown.open("wb") as log:
             process = subprocess.Popen(
                 [*self.prefix, sys.executable, "-m", "aiperf", *words, "--no-page"],
-                stdin=theirs, stdout=log, stderr=log, env={**os.environ, **self.environment},
-            )  # fmt: skip
+                stdin=theirs,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+            )
         os.close(theirs)
         self._commands.append(Command(process, shown, ours))
         return self._commands[-1]

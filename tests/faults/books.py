@@ -65,8 +65,12 @@ def close_books(run: Attacked) -> Books:
     books.lost, books.doubled = len(lost), len(doubled)
     wrong = [*run.flaws, *wrong_ends(run.output), *work_flaws(run)]
     books.wrong_status = len(wrong)
-    books.notes = [*(f"lost: {key}" for key in lost), *(f"doubled: {key}" for key in doubled),
-                   *(f"left: {name}" for name in left), *wrong]  # fmt: skip
+    books.notes = [
+        *(f"lost: {key}" for key in lost),
+        *(f"doubled: {key}" for key in doubled),
+        *(f"left: {name}" for name in left),
+        *wrong,
+    ]
     return books
 
 
@@ -114,8 +118,12 @@ def overlaps(output: Path) -> int:
 
 def wrong_ends(output: Path) -> list[str]:
     """Complaints if report, raw records and `aiperf verify` disagree, or about the status."""
-    shown = subprocess.run([sys.executable, "-m", "aiperf", "report", str(output), "--no-page", "--format", "json"],
-                           capture_output=True, text=True, check=False)  # fmt: skip
+    shown = subprocess.run(
+        [sys.executable, "-m", "aiperf", "report", str(output), "--no-page", "--format", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if shown.returncode:
         return [f"aiperf report: exit code {shown.returncode}: {shown.stderr[-1000:]}"]
     report = json.loads(shown.stdout)
@@ -143,5 +151,8 @@ def unclosed(output: Path) -> list[int]:
     closed = Counter(body["trial"] for body in found if body["type"] == "trial_closed")
     issued = {body["trial"]: body["replica"] for body in found if body["type"] == "job_issued"}
     last = set({replica: trial for trial, replica in issued.items()}.values())
-    return [trial for trial in sorted({*issued, *closed})
-            if closed[trial] != 1 and not (closed[trial] == 0 and trial in last)]  # fmt: skip
+    return [
+        trial
+        for trial in sorted({*issued, *closed})
+        if closed[trial] != 1 and not (closed[trial] == 0 and trial in last)
+    ]

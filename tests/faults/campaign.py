@@ -111,8 +111,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--trainer", choices=("simulated", "keras"), default="simulated")
     parser.add_argument("--under", type=some_of(GROUNDS), default=[x for x in GROUNDS if x not in ONLY_IF_NAMED])
     parser.add_argument("--menu", type=some_of(MENU), default=[*MENU])
-    parser.add_argument("--suite", type=some_of(LOADS), default=["automl"],
-                        help=f"of {', '.join(LOADS)}; only automl under nni")  # fmt: skip
+    parser.add_argument(
+        "--suite", type=some_of(LOADS), default=["automl"], help=f"of {', '.join(LOADS)}; only automl under nni"
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser.parse_args(words)
 

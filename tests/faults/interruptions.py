@@ -109,8 +109,14 @@ def run(words: Sequence[str], folder: Path, after_s: float | None = None) -> End
     temporary.mkdir()
     if "CUT" in words:
         shutil.copytree(folder / "cut", out / "cut")
-    places = {"RUN": folder / "run", "ARCHIVES": folder / "archives", "CUT": out / "cut",
-              "LIVE": out / "live", "OUT": out / "out", "JOB": out / "job.sh"}  # fmt: skip
+    places = {
+        "RUN": folder / "run",
+        "ARCHIVES": folder / "archives",
+        "CUT": out / "cut",
+        "LIVE": out / "live",
+        "OUT": out / "out",
+        "JOB": out / "job.sh",
+    }
     program = [f"{Path(sys.executable).parent}/aiperf", *(str(places.get(word, word)) for word in words)]
     with living(out / "live") if "LIVE" in words else contextlib.nullcontext():
         began_s = time.perf_counter()
@@ -143,10 +149,15 @@ def _started(program: Sequence[str], out: Path, after_s: float | None) -> tuple[
     """Exit code, output and longest silence of a program that is interrupted after some seconds."""
     ours, its = pty.openpty()
     with subprocess.Popen(
-        program, stdin=its, stdout=its, stderr=its, start_new_session=True, cwd=out,
+        program,
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+        cwd=out,
         env={**os.environ, "TMPDIR": f"{out}/temporary", "TERM": "xterm"},
         preexec_fn=_heed_interrupts,  # noqa: PLW1509  there are no threads
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(its)
         said, silent_s, heard_s = b"", 0.0, time.perf_counter()
         interrupt_s = heard_s + (after_s or 600)
@@ -193,8 +204,9 @@ def interrupted(verb: str, folder: Path, moments: int) -> Iterator[str]:
         wrong = ended.left or any(frame in ended.said for frame in OWN_FRAMES)
         yield (
             f"{verb} after {after_s:.2f} of {whole.took_s:.2f} s: left {ended.left}; {ended.said[-1500:]}"
-            if wrong else ""
-        )  # fmt: skip
+            if wrong
+            else ""
+        )
 
 
 def make_runs(folder: Path, verbs: Sequence[str]) -> None:

@@ -58,9 +58,19 @@ class Science:
         data = folder / "science"
         recipe = ScienceRecipe("hep", {"train": train, "validation": validation}, 32, 1)
         synthesize(recipe, data / "hep-32", lambda done, total: None, workers=0)
-        return ["--suite", "science", "--rehearsal", "--workload", ",".join(self.workloads),
-                "--instances", str(max(3, 2 * faults)), "--set", f"science.data_dir={data}",
-                "--set", "science.max_epochs=5"]  # fmt: skip
+        return [
+            "--suite",
+            "science",
+            "--rehearsal",
+            "--workload",
+            ",".join(self.workloads),
+            "--instances",
+            str(max(3, 2 * faults)),
+            "--set",
+            f"science.data_dir={data}",
+            "--set",
+            "science.max_epochs=5",
+        ]
 
     def flaws(self, bodies: Sequence[Body], config: Mapping[str, Any]) -> list[str]:
         science = config["science"]
@@ -91,9 +101,19 @@ class Hybrid(Science):
     samples = (1024, 64)
 
     def words(self, folder: Path, faults: int) -> list[str]:
-        return [*super().words(folder, faults), "--instances", str(max(2, faults // 2)),
-                "--set", "training.groups=2", "--set", "replica.ranks=2",
-                "--set", "science.max_epochs=20", "--set", "science.stop=deadline"]  # fmt: skip
+        return [
+            *super().words(folder, faults),
+            "--instances",
+            str(max(2, faults // 2)),
+            "--set",
+            "training.groups=2",
+            "--set",
+            "replica.ranks=2",
+            "--set",
+            "science.max_epochs=20",
+            "--set",
+            "science.stop=deadline",
+        ]
 
     def flaws(self, bodies: Sequence[Body], config: Mapping[str, Any]) -> list[str]:
         begun = {body["trial"] for body in bodies if body["type"] == "phase" and body["phase"] == "train"}

@@ -48,10 +48,11 @@ def cost_of(output: Path, started: dict[str, Any]) -> Operations:
     def of_passes(passes: list[dict[str, Any]]) -> int:
         counts = [count(network(output, started["networks"][each["network"]]), SCIENCE_1) for each in passes]
         return sum(
-            each["forward"] * counted.operations.forward + each["backward"] * counted.operations.backward
+            each["forward"] * counted.operations.forward
+            + each["backward"] * counted.operations.backward
             + each["input_gradient"] * counted.input_gradient
             for each, counted in zip(passes, counts, strict=True)
-        )  # fmt: skip
+        )
 
     evaluated = of_passes(started["evaluation_passes"]) + int(started["further_evaluation"])
     trained = of_passes(started["training_passes"]) + int(started["further_training"])

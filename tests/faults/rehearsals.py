@@ -37,33 +37,49 @@ LEAST_S = 0.002
 def drawn_machine(seed: int, replicas: int) -> MachineFile:
     """A machine on which much goes wrong, another one for each seed."""
     rng = random.Random(f"machine {seed}")
-    return MachineFile.model_validate({
-        "machine": {"name": f"machine of seed {seed}"},
-        "node": {"accelerators": rng.choice([1, 4, 8])},
-        "step": {"operations_per_s": 10 ** rng.uniform(13.5, 15), "spread": rng.choice([0.0, 0.05])},
-        "start": {"replica_s": rng.choice([0.0, 5.0, 60.0]), "spread_s": rng.choice([0.0, 30.0]),
-                  "together": rng.choice([2, 64]), "build_s": rng.choice([0.0, 30.0, 120.0])},
-        "storage": {"write_s": rng.choice([0.0, 0.005, 0.5, 5.0]), "spread": rng.choice([0.0, 1.0])},
-        "clocks": {"offset_s": rng.choice([0.0, 0.5, 30.0]), "drift_ppm": rng.choice([0.0, 5.0, 50.0])},
-        "stragglers": {"share": rng.choice([0.0, 0.1]), "factor": 3.0},
-        "failures": {
-            "node_mtbf_h": replicas * rng.choice([0.2, 1.0, 5.0]), "rank_mtbf_h": replicas * rng.choice([1.0, 10.0]),
-            "rack_nodes": max(2, replicas // 4), "rack_mtbf_h": rng.choice([2.0, 20.0]),
-            "primary_mtbf_h": rng.choice([0.3, 2.0, 50.0]), "restart_s": rng.choice([1.0, 30.0, 300.0]),
-            "storage_mtbf_h": rng.choice([0.3, 2.0, 50.0]), "storage_s": rng.choice([1.0, 20.0, 120.0]),
-        },
-    })  # fmt: skip
+    return MachineFile.model_validate(
+        {
+            "machine": {"name": f"machine of seed {seed}"},
+            "node": {"accelerators": rng.choice([1, 4, 8])},
+            "step": {"operations_per_s": 10 ** rng.uniform(13.5, 15), "spread": rng.choice([0.0, 0.05])},
+            "start": {
+                "replica_s": rng.choice([0.0, 5.0, 60.0]),
+                "spread_s": rng.choice([0.0, 30.0]),
+                "together": rng.choice([2, 64]),
+                "build_s": rng.choice([0.0, 30.0, 120.0]),
+            },
+            "storage": {"write_s": rng.choice([0.0, 0.005, 0.5, 5.0]), "spread": rng.choice([0.0, 1.0])},
+            "clocks": {"offset_s": rng.choice([0.0, 0.5, 30.0]), "drift_ppm": rng.choice([0.0, 5.0, 50.0])},
+            "stragglers": {"share": rng.choice([0.0, 0.1]), "factor": 3.0},
+            "failures": {
+                "node_mtbf_h": replicas * rng.choice([0.2, 1.0, 5.0]),
+                "rank_mtbf_h": replicas * rng.choice([1.0, 10.0]),
+                "rack_nodes": max(2, replicas // 4),
+                "rack_mtbf_h": rng.choice([2.0, 20.0]),
+                "primary_mtbf_h": rng.choice([0.3, 2.0, 50.0]),
+                "restart_s": rng.choice([1.0, 30.0, 300.0]),
+                "storage_mtbf_h": rng.choice([0.3, 2.0, 50.0]),
+                "storage_s": rng.choice([1.0, 20.0, 120.0]),
+            },
+        }
+    )
 
 
 def drawn_rehearsal(seed: int, replicas: int, duration: str) -> Rehearsal:
     """The rehearsal of a seed."""
     machine, rng = drawn_machine(seed, replicas), random.Random(f"groups {seed}")
-    config = load_config(overrides={
-        "run.replicas": replicas, "run.duration": duration, "run.seed": seed, "training.trainer": "simulated",
-        "search.strategy": "random", "search.hpo": "random",
-        "training.groups": min(machine.node.ranks, rng.choice([1, 2, 4])),
-        "training.parameter_servers": rng.choice([1, 3]),
-    })  # fmt: skip
+    config = load_config(
+        overrides={
+            "run.replicas": replicas,
+            "run.duration": duration,
+            "run.seed": seed,
+            "training.trainer": "simulated",
+            "search.strategy": "random",
+            "search.hpo": "random",
+            "training.groups": min(machine.node.ranks, rng.choice([1, 2, 4])),
+            "training.parameter_servers": rng.choice([1, 3]),
+        }
+    )
     return Rehearsal(config, machine)
 
 

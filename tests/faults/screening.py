@@ -217,20 +217,48 @@ class Ground:
         """Plant the fault of a round, and screen the nodes."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         (folder / "sitecustomize.py").write_text(DEVICE)
-        (folder / "python").write_text(PYTHON.format(
-            python=shlex.quote(sys.executable), node=played.node, kind=played.kind, group=self.group, prefix=PREFIX,
-            library=self.folder / "slow.so", path=shlex.quote(":".join([str(folder), *filter(None, sys.path)])),
-        ))  # fmt: skip
+        (folder / "python").write_text(
+            PYTHON.format(
+                python=shlex.quote(sys.executable),
+                node=played.node,
+                kind=played.kind,
+                group=self.group,
+                prefix=PREFIX,
+                library=self.folder / "slow.so",
+                path=shlex.quote(":".join([str(folder), *filter(None, sys.path)])),
+            )
+        )
         (folder / "python").chmod(0o755)
         planted = shaped(played.node, played.shape) if played.shape else contextlib.nullcontext()
         words = [
-            sys.executable, "-m", "aiperf", "screen", "--dataset", "digits", "--launcher", "slurm",
-            "--replicas", len(NODES),            "--quick", "--devices", "cpu", "--output", folder / "out", "--set",
-            f'environment.python="{folder / "python"}"', *KINDS[played.kind].options,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "aiperf",
+            "screen",
+            "--dataset",
+            "digits",
+            "--launcher",
+            "slurm",
+            "--replicas",
+            len(NODES),
+            "--quick",
+            "--devices",
+            "cpu",
+            "--output",
+            folder / "out",
+            "--set",
+            f'environment.python="{folder / "python"}"',
+            *KINDS[played.kind].options,
+        ]
         with planted:
-            done = subprocess.run([*map(str, words)], env={**os.environ, **self.environment}, capture_output=True,
-                                  text=True, timeout=LIMIT_S, check=False)  # fmt: skip
+            done = subprocess.run(
+                [*map(str, words)],
+                env={**os.environ, **self.environment},
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
         if done.returncode not in (0, 4):
             raise RuntimeError(done.stderr)
         return read_outcome(folder / "out")
@@ -250,8 +278,16 @@ def ground(folder: Path) -> Iterator[Ground]:
             given = subprocess.run(words, env=inside, capture_output=True, text=True, check=True)
             job = given.stderr.split("allocation ")[1].split()[0]
             cpus = f"{os.cpu_count()}(x{len(NODES)})"
-            yield Ground(folder, {**cluster.environment, "SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "n[1-4]",
-                                  "SLURM_JOB_CPUS_PER_NODE": cpus}, group)  # fmt: skip
+            yield Ground(
+                folder,
+                {
+                    **cluster.environment,
+                    "SLURM_JOB_ID": job,
+                    "SLURM_JOB_NODELIST": "n[1-4]",
+                    "SLURM_JOB_CPUS_PER_NODE": cpus,
+                },
+                group,
+            )
         finally:
             cluster.stop()
 
@@ -283,9 +319,14 @@ def main() -> int:
 
 def _print(played: Round, outcome: Outcome, verdict: str) -> None:
     found: dict[str, Any] = {
-        "kind": played.kind, "node": played.node, "shape": played.shape, "verdict": verdict, "passes": outcome.passes,
-        "found": {node: outcome.reasons(node) for node in outcome.bad_nodes}, "remarks": outcome.remarks,
-    }  # fmt: skip
+        "kind": played.kind,
+        "node": played.node,
+        "shape": played.shape,
+        "verdict": verdict,
+        "passes": outcome.passes,
+        "found": {node: outcome.reasons(node) for node in outcome.bad_nodes},
+        "remarks": outcome.remarks,
+    }
     sys.stdout.write(json.dumps(found) + "\n")
     sys.stdout.flush()
 

@@ -162,8 +162,13 @@ class Soak:
             try:
                 for fault in menu.values():
                     fault.prepare(run, draw)
-                run.begin(round(self.minutes * 60), f"simulated.epoch_seconds={self.epoch_s}",
-                          "run.replica_silence=60s", "replica.trial_silence=30s", "run.start_timeout=30m")  # fmt: skip
+                run.begin(
+                    round(self.minutes * 60),
+                    f"simulated.epoch_seconds={self.epoch_s}",
+                    "run.replica_silence=60s",
+                    "replica.trial_silence=30s",
+                    "run.start_timeout=30m",
+                )
                 run.recovered()
                 growth = self._attack(run, menu, draw)
                 return growth, close_books(run)

@@ -45,9 +45,12 @@ MOMENTS = 20
 REPLICAS, DURATION = 3, "10m"
 
 FIRST_WORDS = {
-    "starting": "waiting for", "running": "running (simulated", "interrupted": "interrupted",
-    "ended": "ended: deadline", "failed": "failed",
-}  # fmt: skip
+    "starting": "waiting for",
+    "running": "running (simulated",
+    "interrupted": "interrupted",
+    "ended": "ended: deadline",
+    "failed": "failed",
+}
 """The first words of status by the state of the run."""
 
 
@@ -191,7 +194,7 @@ def contradictions(run: Path, now_ms: int, expected: Expected) -> Iterator[str]:
         "error": ((status.error, row.error), (report.error, report.error)),
         "score": ((status.score_ops, row.score_ops), (report.score_ops, None if in_progress else report.score_ops)),
         "best accuracy": (round(1 - report.error, 4), round(max(expected.best, 0.0), 4) if expected.best < 1 else 1.0),
-    }  # fmt: skip
+    }
     if status.ended is not None:
         words["exit code"] = (exit_code(status.ended), 0 if state == "ended" else 1)
     if state == "ended":
@@ -216,8 +219,10 @@ def judge_seed(seed: int, folder: Path, claims: Claims, moments: int = MOMENTS) 
     after = last_ms + 1, last_ms + run.duration_ms  # its deadline has passed for sure
     for moment in sorted([*after, *(rng.randint(first_ms, last_ms) for _ in range(moments - len(after)))]):
         expected = run.at(moment)
-        found += [f"seed {seed} at {moment - first_ms} ms: {line}"
-                  for line in contradictions(folder / "cut", moment, expected)]  # fmt: skip
+        found += [
+            f"seed {seed} at {moment - first_ms} ms: {line}"
+            for line in contradictions(folder / "cut", moment, expected)
+        ]
     return found
 
 

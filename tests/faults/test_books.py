@@ -21,10 +21,12 @@ def write(output: Path, name: str, *records: Mapping[str, object]) -> None:
     folder = output / "history"
     folder.mkdir(exist_ok=True)
     lines = [
-        json.dumps({"writer": name, "time": f"2026-01-01T00:00:{body.get('at', 0):02d}Z", "data": body, "sum": "x"},
-                   separators=(",", ":"))
+        json.dumps(
+            {"writer": name, "time": f"2026-01-01T00:00:{body.get('at', 0):02d}Z", "data": body, "sum": "x"},
+            separators=(",", ":"),
+        )
         for body in records
-    ]  # fmt: skip
+    ]
     (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -68,15 +70,18 @@ def course(trial: int, model: int, *epochs: int, ends: bool = True) -> list[dict
     return [issued, *trained, *([{"type": "trial_ended", "trial": trial, "reason": "early_stop"}] if ends else [])]
 
 
-@pytest.mark.parametrize(("records", "flaw"), [
-    ([*course(1, 0, 1, 2, ends=False), *course(2, 1, 1), *course(3, 0, 2, 3)], None),
-    ([*course(1, 0, ends=False), *course(2, 1, 1), *course(3, 0, ends=False), *course(4, 0, 1, ends=False)], None),
-    ([*course(1, 0, 1)], "was never given out"),
-    ([*course(1, 0, 1), *course(2, 1, 1, ends=False)], "ended 0 times"),
-    ([*course(1, 0, 1), *course(2, 1, 1), *course(3, 1, 1)], "ended 2 times"),
-    ([*course(1, 0, 1), *course(2, 1, 1), *course(3, 0, ends=False)], "was given out again after trial 1"),
-    ([*course(1, 0, 1, 3), *course(2, 1, 1)], "has the epochs [1, 3]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("records", "flaw"),
+    [
+        ([*course(1, 0, 1, 2, ends=False), *course(2, 1, 1), *course(3, 0, 2, 3)], None),
+        ([*course(1, 0, ends=False), *course(2, 1, 1), *course(3, 0, ends=False), *course(4, 0, 1, ends=False)], None),
+        ([*course(1, 0, 1)], "was never given out"),
+        ([*course(1, 0, 1), *course(2, 1, 1, ends=False)], "ended 0 times"),
+        ([*course(1, 0, 1), *course(2, 1, 1), *course(3, 1, 1)], "ended 2 times"),
+        ([*course(1, 0, 1), *course(2, 1, 1), *course(3, 0, ends=False)], "was given out again after trial 1"),
+        ([*course(1, 0, 1, 3), *course(2, 1, 1)], "has the epochs [1, 3]"),
+    ],
+)
 def test_models_that_do_not_end_once_are_found(records: list[dict[str, object]], flaw: str | None) -> None:
     found = LOADS["science"].flaws([*records, {"type": "run_ended", "reason": "completed"}], MODELS)
     assert len(found) == 0 if flaw is None else any(flaw in each for each in found)
@@ -92,10 +97,13 @@ def test_the_operations_of_models_are_counted_as_the_report_does(tmp_path: Path)
 
 def growing(bytes_per_hour: float = 0.0, descriptors_per_hour: float = 0.0) -> Growth:
     samples = [
-        Sample(5.0 * n, 30 + round(descriptors_per_hour * 5 * n / 3600) + n % 3,
-               round(40e6 + bytes_per_hour * 5 * n / 3600 + (5e6 if n % 7 == 0 else 0)))
+        Sample(
+            5.0 * n,
+            30 + round(descriptors_per_hour * 5 * n / 3600) + n % 3,
+            round(40e6 + bytes_per_hour * 5 * n / 3600 + (5e6 if n % 7 == 0 else 0)),
+        )
         for n in range(2 * LEAST_SAMPLES)
-    ]  # fmt: skip
+    ]
     return Growth(samples, {1: samples})
 
 

@@ -14,9 +14,17 @@ from tests.faults.grounds import GROUNDS
 from tests.faults.menu import MENU
 
 SHORT = {
-    "hangup": "terminal", "freeze": "agent", "clock": "boot time", "time": "time of day", "error": "errors",
-    "disk": "full", "directory": "renamed", "kill": "agent", "warning": "USR1 to every process", "double": "at once",
-}  # fmt: skip
+    "hangup": "terminal",
+    "freeze": "agent",
+    "clock": "boot time",
+    "time": "time of day",
+    "error": "errors",
+    "disk": "full",
+    "directory": "renamed",
+    "kill": "agent",
+    "warning": "USR1 to every process",
+    "double": "at once",
+}
 """The order, and the variant of each."""
 
 

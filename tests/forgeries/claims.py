@@ -58,8 +58,15 @@ def built_for_all(record: Record) -> Sequence[Record]:
     body = record.body
     if not isinstance(body, TrialStarted):
         return [record]
-    built = TrialBuilt(trial=body.trial, architecture=body.architecture, compute={"float32": 54}, devices=("cpu",),
-                       framework="tensorflow 2.20.0", source_hash="0" * 64, environment={})  # fmt: skip
+    built = TrialBuilt(
+        trial=body.trial,
+        architecture=body.architecture,
+        compute={"float32": 54},
+        devices=("cpu",),
+        framework="tensorflow 2.20.0",
+        source_hash="0" * 64,
+        environment={},
+    )
     return [record, replace(record, body=built)]
 
 
@@ -116,29 +123,42 @@ def with_rows(change: Any) -> Forge:
 
 
 EPOCHS = [
-    Forgery(2, "images multiplied", naively(of(*AN_EPOCH, images_trained=12_811_670)),
-            (f"bounds {FIRST}", f"chain {FIRST}", f"witness {FIRST}")),
+    Forgery(
+        2,
+        "images multiplied",
+        naively(of(*AN_EPOCH, images_trained=12_811_670)),
+        (f"bounds {FIRST}", f"chain {FIRST}", f"witness {FIRST}"),
+    ),
     Forgery(2, "images multiplied, with rows", with_rows({"images_trained": 12_811_670}), (f"bounds {FIRST}",)),
     Forgery(2, "fewer images", strongly(of(*AN_EPOCH, images_trained=1000)), (f"bounds {FIRST}", f"evidence {FIRST}")),
     Forgery(2, "a huge open epoch", naively(huge_progress), (f"bounds {FIRST}", f"chain {FIRST}")),
     Forgery(2, "a huge open epoch, chained", strongly(huge_progress), (f"bounds {FIRST}",)),
-    Forgery(2, "one epoch again and again", lambda paths: more_epochs(paths, OF_FIRST, range(31, 61), 0),
-            ("rule plausible",)),
-    Forgery(2, "epochs every second", lambda paths: more_epochs(paths, OF_FIRST, range(31, 61), 1000),
-            ("rule plausible",)),
-    Forgery(2, "epochs beyond the plan", lambda paths: more_epochs(paths, 1, range(16, 26), 100),
-            (f"bounds {FIRST}",)),
-    Forgery(2, "more correct than evaluated", naively(of(*AN_EPOCH, correct=50_001)),
-            (f"bounds {FIRST}", f"chain {FIRST}")),
+    Forgery(
+        2,
+        "one epoch again and again",
+        lambda paths: more_epochs(paths, OF_FIRST, range(31, 61), 0),
+        ("rule plausible",),
+    ),
+    Forgery(
+        2, "epochs every second", lambda paths: more_epochs(paths, OF_FIRST, range(31, 61), 1000), ("rule plausible",)
+    ),
+    Forgery(2, "epochs beyond the plan", lambda paths: more_epochs(paths, 1, range(16, 26), 100), (f"bounds {FIRST}",)),
+    Forgery(
+        2, "more correct than evaluated", naively(of(*AN_EPOCH, correct=50_001)), (f"bounds {FIRST}", f"chain {FIRST}")
+    ),
     Forgery(2, "more correct than evaluated, chained", strongly(of(*AN_EPOCH, correct=50_001)), (f"bounds {FIRST}",)),
     Forgery(2, "negative numbers", strongly(of(*AN_EPOCH, correct=-1)), (f"bounds {FIRST}",)),
     Forgery(2, "negative images", strongly(of(ProgressMade, 3, 7, images_trained=-1)), (f"bounds {FIRST}",)),
     Forgery(2, "a loss that is not a number", strongly(of(*AN_EPOCH, validation_loss=math.nan)), (f"bounds {FIRST}",)),
     Forgery(2, "an infinite loss", strongly(of(*AN_EPOCH, loss=math.inf)), (f"bounds {FIRST}", f"evidence {FIRST}")),
     Forgery(2, "a learning rate off the schedule", strongly(of(*AN_EPOCH, learning_rate=0.1)), (f"bounds {FIRST}",)),
-    Forgery(2, "an accuracy that the warm-up does not predict",
-            strongly(of(TrialEnded, 1, predicted_accuracy=0.99)), (f"bounds {FIRST}",)),
-]  # fmt: skip
+    Forgery(
+        2,
+        "an accuracy that the warm-up does not predict",
+        strongly(of(TrialEnded, 1, predicted_accuracy=0.99)),
+        (f"bounds {FIRST}",),
+    ),
+]
 
 
 def clone(paths: RunPaths, heard: bool) -> None:
@@ -252,12 +272,16 @@ TIMES = [
     Forgery(7, "another end, chained", strongly(of(RunEnded, end_ms=1_700_003_600_000)), (f"time {PRIMARY}",)),
     Forgery(7, "all times halved", naively(pressed), (f"time {PRIMARY}",)),
     Forgery(7, "all times halved, chained", strongly(pressed), (f"time {PRIMARY}",)),
-    Forgery(7, "UTC halved, not the monotonic clock",
-            strongly(lambda record: replace(pressed(record), monotonic_ms=record.monotonic_ms)), (f"time {FIRST}",)),
+    Forgery(
+        7,
+        "UTC halved, not the monotonic clock",
+        strongly(lambda record: replace(pressed(record), monotonic_ms=record.monotonic_ms)),
+        (f"time {FIRST}",),
+    ),
     Forgery(7, "a second release", strongly(twice_released), (f"time {PRIMARY}",)),
     Forgery(7, "another offset", strongly(of(ReplicaReady, clock_offset_ms=600_000)), (f"time {FIRST}",)),
     Forgery(7, "a replica's file moved in time", strongly(moved(SECOND, -60_000)), (f"time {SECOND}",)),
-]  # fmt: skip
+]
 
 
 def regrown(paths: RunPaths, morphs: Sequence[Morph], keep: int, consistently: bool = True) -> None:
@@ -274,8 +298,12 @@ def regrown(paths: RunPaths, morphs: Sequence[Morph], keep: int, consistently: b
     for morph in morphs:
         architecture = morph.apply(architecture)
     store.save(architecture)
-    change = of(TrialStarted, OF_SECOND, architecture=architecture.hash,
-                morphs=(*own, *map(morph_data, morphs)) if consistently else started.morphs)  # fmt: skip
+    change = of(
+        TrialStarted,
+        OF_SECOND,
+        architecture=architecture.hash,
+        morphs=(*own, *map(morph_data, morphs)) if consistently else started.morphs,
+    )
     rewrite(paths, both(change, of(TrialBuilt, OF_SECOND, architecture=architecture.hash)))
 
 
@@ -310,16 +338,22 @@ ARCHITECTURES = [
     Forgery(8, "five morphs", lambda paths: deeper(paths, 2), (f"architecture {SECOND}",)),
     Forgery(8, "beyond the limits", huge, (f"architecture {SECOND}",)),
     Forgery(8, "limits of a smaller device", given(memory_bytes=2**34), (f"architecture {SECOND}",)),
-    Forgery(8, "limits of a smaller device for all", strongly(of(TrialStarted, memory_bytes=2**34)),
-            ("rule plausible",)),
+    Forgery(
+        8, "limits of a smaller device for all", strongly(of(TrialStarted, memory_bytes=2**34)), ("rule plausible",)
+    ),
     Forgery(8, "limits of a larger device", given(memory_bytes=2**40), ("rule plausible",)),
     Forgery(8, "a parent that has not completed", given(parent="663f9069cd242f18"), (f"architecture {SECOND}",)),
     Forgery(8, "an architecture's file exchanged", foreign, ("architecture architecture",)),
-    Forgery(8, "hyperparameters off the defaults", given(hyperparameters={**PARAMETERS, "batch_size": 64}),
-            (f"bounds {SECOND}", f"evidence {SECOND}")),
-    Forgery(8, "a kernel without tuning", given(hyperparameters={**PARAMETERS, "kernel_size": 5}),
-            (f"bounds {SECOND}",)),
-]  # fmt: skip
+    Forgery(
+        8,
+        "hyperparameters off the defaults",
+        given(hyperparameters={**PARAMETERS, "batch_size": 64}),
+        (f"bounds {SECOND}", f"evidence {SECOND}"),
+    ),
+    Forgery(
+        8, "a kernel without tuning", given(hyperparameters={**PARAMETERS, "kernel_size": 5}), (f"bounds {SECOND}",)
+    ),
+]
 
 
 def failing(record: Record) -> Record | Sequence[Record]:
@@ -342,6 +376,6 @@ FREE = [
     Forgery(19, "no state of a training", configured(training__checkpoint_interval=7200.0), ("rule limits",)),
     Forgery(19, "another seed", configured(run__seed=7), ("rule seed",)),
     Forgery(19, "a memory limit", configured(replica__accelerator_memory_gib=17.0), ("rule memory limit",)),
-]  # fmt: skip
+]
 
 CLAIMS = [*PASSED_OFF, *EPOCHS, *TRIALS, *TIMES, *ARCHITECTURES, *FREE]

@@ -246,22 +246,29 @@ MATERIAL: Sequence[Forgery] = [
     Forgery(17, "steps left out, with hashes", fewer_steps, (f"evidence {SECOND}",)),
     Forgery(17, "a loss that the steps do not have", strongly(of(*AN_EPOCH, loss=0.5)), (f"evidence {FIRST}",)),
     Forgery(17, "evidence of another trial, with hashes", copied_rows, (f"evidence {SECOND}",)),
-    Forgery(17, "weights that do not change", strongly(of(EpochCompleted, 3, weights="ab" * 32)),
-            (f"evidence {FIRST}",)),
+    Forgery(
+        17, "weights that do not change", strongly(of(EpochCompleted, 3, weights="ab" * 32)), (f"evidence {FIRST}",)
+    ),
     Forgery(17, "no hashes of evidence", strongly(without_hashes("evidence")), ("rule evidence",)),
     Forgery(17, "no hashes at all", strongly(without_hashes("evidence", "weights")), ("rule evidence",)),
     Forgery(17, "no witness of an epoch", unheard(of(EpochWitnessed, OF_SECOND, 3)), (f"witness {SECOND}",)),
     Forgery(17, "no witness of any epoch", strongly(unwitnessed), (f"witness {FIRST}", f"witness {SECOND}")),
-    Forgery(17, "neither witnesses nor closings", strongly(all_of(unwitnessed, of(TrialClosed))),
-            (f"witness {FIRST}", f"witness {PRIMARY}")),
-    Forgery(17, "an epoch changed after it was heard", unheard(of(*AN_EPOCH, correct=49_000)),
-            (f"witness {FIRST}",)),
+    Forgery(
+        17,
+        "neither witnesses nor closings",
+        strongly(all_of(unwitnessed, of(TrialClosed))),
+        (f"witness {FIRST}", f"witness {PRIMARY}"),
+    ),
+    Forgery(17, "an epoch changed after it was heard", unheard(of(*AN_EPOCH, correct=49_000)), (f"witness {FIRST}",)),
     Forgery(17, "no cursors", strongly(uncursored), ("rule evidence",)),
-    Forgery(17, "a cursor of another time",
-            strongly(of(TrialStarted, OF_SECOND, cursor="primary-1:4 replica-0001-1:0")),
-            ("replay cursor",)),
+    Forgery(
+        17,
+        "a cursor of another time",
+        strongly(of(TrialStarted, OF_SECOND, cursor="primary-1:4 replica-0001-1:0")),
+        ("replay cursor",),
+    ),
     Forgery(17, "no chain", unchain, ("rule chain",)),
     Forgery(17, "a file of another run", of_another_run, (f"chain {SECOND}",)),
-]  # fmt: skip
+]
 
 OTHERS = [*FILES, *MATERIAL]

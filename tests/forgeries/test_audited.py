@@ -84,8 +84,17 @@ def evaluation(path: Path) -> EpochFacts:
     with np.load(path) as archive:
         (right, known), digest = archive["/right"], archive["/digest"].astype(np.uint8).tobytes().hex()
     measures = {"images": float(IMAGES), "correct": float(known)}
-    return EpochFacts(epoch=0, images_trained=0, images_evaluated=IMAGES, correct=int(right), loss=0.0,
-                      validation_loss=1.0, learning_rate=0.1, weights=digest, training_measures=measures)  # fmt: skip
+    return EpochFacts(
+        epoch=0,
+        images_trained=0,
+        images_evaluated=IMAGES,
+        correct=int(right),
+        loss=0.0,
+        validation_loss=1.0,
+        learning_rate=0.1,
+        weights=digest,
+        training_measures=measures,
+    )
 
 
 def deciding(change: Callable[[Path, EpochFacts], EpochFacts]) -> Callable[[RunPaths], None]:

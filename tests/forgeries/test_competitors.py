@@ -116,9 +116,16 @@ def released(paths: RunPaths, other: Path) -> None:
 Step = Callable[[RunPaths, Path], None]
 
 HOSTILE: list[tuple[Step, ...]] = [
-    (), (cut,), (named,), (alike,), (moments_later,), (released,), (named, moments_later),
-    (cut, named), (cut, alike, moments_later, released),
-]  # fmt: skip
+    (),
+    (cut,),
+    (named,),
+    (alike,),
+    (moments_later,),
+    (released,),
+    (named, moments_later),
+    (cut, named),
+    (cut, alike, moments_later, released),
+]
 
 
 def rows_of(results: list[RunResult], honest: list[RunResult], order: Order = "score") -> list[Row]:
@@ -200,8 +207,9 @@ def test_no_submission_made_from_others_changes_an_honest_row(two: tuple[Path, P
                 step(RunPaths(root), two[1 - source])
             hostile = read_result(root)
         honest = alone if competitors else [alone[source]]
-        submitted = [result for result in ([*alone, hostile][place] for place in places)
-                     if result is hostile or result in honest]  # fmt: skip
+        submitted = [
+            result for result in ([*alone, hostile][place] for place in places) if result is hostile or result in honest
+        ]
         for order in ORDERS:
             assert rows_of(submitted, honest, order) == rows_of(honest, honest, order)
 

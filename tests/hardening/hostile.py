@@ -28,9 +28,24 @@ NUMBERS = (
 )  # fmt: skip
 
 STRUCTURES: tuple[object, ...] = (
-    True, [], [None], [[]], {}, {"a": 1}, ["a", 1], [10**30], [math.nan], ["\n"], ["x" * 5000], ["-x"] * 2000,
-    [0] * 200_000, {"a" * 5000: {"b": []}}, ("x",), b"x", object,
-)  # fmt: skip
+    True,
+    [],
+    [None],
+    [[]],
+    {},
+    {"a": 1},
+    ["a", 1],
+    [10**30],
+    [math.nan],
+    ["\n"],
+    ["x" * 5000],
+    ["-x"] * 2000,
+    [0] * 200_000,
+    {"a" * 5000: {"b": []}},
+    ("x",),
+    b"x",
+    object,
+)
 
 
 def nested(depth: int) -> object:

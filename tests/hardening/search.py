@@ -16,10 +16,15 @@ from collections import defaultdict
 from tests.support.fuzz import VARIABLE
 
 PARSERS = (
-    "tests/hardening/archives", "tests/hardening/readers", "tests/hardening/test_documents.py",
-    "tests/hardening/test_settings.py", "tests/unit/aiperf/records", "tests/unit/aiperf/network",
-    "tests/unit/aiperf/test_fuzz.py", "tests/unit/aiperf/wire/test_messages.py",
-)  # fmt: skip
+    "tests/hardening/archives",
+    "tests/hardening/readers",
+    "tests/hardening/test_documents.py",
+    "tests/hardening/test_settings.py",
+    "tests/unit/aiperf/records",
+    "tests/unit/aiperf/network",
+    "tests/unit/aiperf/test_fuzz.py",
+    "tests/unit/aiperf/wire/test_messages.py",
+)
 
 EXAMPLES, MOST_EXAMPLES = 1000, 100_000
 """Of the first start of a property, and of any: hypothesis keeps what it has tried."""

@@ -12,8 +12,18 @@ from tests.hardening.corpus.judge import ROWS, hand_over, in_a_process, judged
 # Other tests may have loaded JAX, which warns of every fork; the judge's processes do not use it.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
-SHARES = {"settings": 97, "toml": 9, "yaml": 17, "paths": 61, "archives": 13, "data sets": 9, "imagenet": 9,
-          "science": 13,          "damaged runs": 97, "absurd records": 13}  # fmt: skip
+SHARES = {
+    "settings": 97,
+    "toml": 9,
+    "yaml": 17,
+    "paths": 61,
+    "archives": 13,
+    "data sets": 9,
+    "imagenet": 9,
+    "science": 13,
+    "damaged runs": 97,
+    "absurd records": 13,
+}
 """Each so-many-th input; Keras files are tested in `test_keras_files.py`."""
 
 
@@ -44,9 +54,14 @@ def _divide(_: Path) -> str:
 
 @pytest.mark.parametrize(
     ("action", "flaw"),
-    [(_divide, "ZeroDivisionError"), (_leave, "left outside"), (lambda _: "x" * 10_000, "a message of"),
-     (_fill, "the memory grew by"), (lambda _: "Traceback", "a traceback")],
-)  # fmt: skip
+    [
+        (_divide, "ZeroDivisionError"),
+        (_leave, "left outside"),
+        (lambda _: "x" * 10_000, "a message of"),
+        (_fill, "the memory grew by"),
+        (lambda _: "Traceback", "a traceback"),
+    ],
+)
 def test_the_judge_finds_flaws(action: object, flaw: str) -> None:
     tally = in_a_process([Case("input", action), Case("harmless", lambda _: "")])  # type: ignore[arg-type]
     assert tally.inputs == 2

@@ -144,14 +144,26 @@ def test_yaml_has_only_what_json_has() -> None:
 
 
 SPACES = [
-    ("momentum", "choice", ["text"]), ("learning_rate", "choice", [-5]), ("learning_rate", "uniform", [-5, 1]),
-    ("momentum", "uniform", [0, 2]), ("momentum", "uniform", [float("nan"), float("nan")]),
-    ("momentum", "uniform", [0, float("inf")]), ("learning_rate", "normal", [0, 1]), ("batch_size", "choice", [10**30]),
-    ("label_smoothing", "choice", ["0.1"]), ("learning_rate", "qloguniform", [1e-9, 1, 1e-300]),
-    ("momentum", "quniform", [0, 1, 0.25]), ("learning_rate", ["x"], [1]), ("learning_rate", {"a": 1}, [1]),
-    ("learning_rate", "x" * 9000, [1]), ("kernel_size", "randint", [0, 5]), ("momentum", "lognormal", [0, 9]),
-    ("momentum", "choice", list(range(5000))), ("x" * 9000, "choice", [1]), ("momentum", "choice", [10**400]),
-]  # fmt: skip
+    ("momentum", "choice", ["text"]),
+    ("learning_rate", "choice", [-5]),
+    ("learning_rate", "uniform", [-5, 1]),
+    ("momentum", "uniform", [0, 2]),
+    ("momentum", "uniform", [float("nan"), float("nan")]),
+    ("momentum", "uniform", [0, float("inf")]),
+    ("learning_rate", "normal", [0, 1]),
+    ("batch_size", "choice", [10**30]),
+    ("label_smoothing", "choice", ["0.1"]),
+    ("learning_rate", "qloguniform", [1e-9, 1, 1e-300]),
+    ("momentum", "quniform", [0, 1, 0.25]),
+    ("learning_rate", ["x"], [1]),
+    ("learning_rate", {"a": 1}, [1]),
+    ("learning_rate", "x" * 9000, [1]),
+    ("kernel_size", "randint", [0, 5]),
+    ("momentum", "lognormal", [0, 9]),
+    ("momentum", "choice", list(range(5000))),
+    ("x" * 9000, "choice", [1]),
+    ("momentum", "choice", [10**400]),
+]
 
 
 @pytest.mark.parametrize(("name", "kind", "values"), SPACES)
@@ -165,9 +177,14 @@ def test_spaces_that_cannot_work(tmp_path: Path, name: str, kind: Any, values: l
 
 @pytest.mark.parametrize(
     ("name", "kind", "values"),
-    [("learning_rate", "loguniform", [1e-4, 1]), ("learning_rate", "lognormal", [-3, 0.5]),
-     ("momentum", "choice", [0, 0.9]), ("label_smoothing", "normal", [0.1, 0.01]), ("kernel_size", "randint", [1, 6])],
-)  # fmt: skip
+    [
+        ("learning_rate", "loguniform", [1e-4, 1]),
+        ("learning_rate", "lognormal", [-3, 0.5]),
+        ("momentum", "choice", [0, 0.9]),
+        ("label_smoothing", "normal", [0.1, 0.01]),
+        ("kernel_size", "randint", [1, 6]),
+    ],
+)
 def test_spaces_that_work(tmp_path: Path, name: str, kind: str, values: list[Any]) -> None:
     file = tmp_path / "space.json"
     file.write_text(json.dumps({name: {"_type": kind, "_value": values}}))
@@ -195,9 +212,14 @@ def test_any_space(tmp_path_factory: pytest.TempPathFactory, document: object) -
 
 
 FACTS: dict[str, Any] = {
-    "host": "n1.site", "address": "10.0.0.1", "sockets": 2, "cores_per_socket": 8, "threads_per_core": 2,
-    "memory_bytes": 2**36, "accelerators": [{"name": "NVIDIA H100", "memory_bytes": 2**36, "driver": "1"}],
-}  # fmt: skip
+    "host": "n1.site",
+    "address": "10.0.0.1",
+    "sockets": 2,
+    "cores_per_socket": 8,
+    "threads_per_core": 2,
+    "memory_bytes": 2**36,
+    "accelerators": [{"name": "NVIDIA H100", "memory_bytes": 2**36, "driver": "1"}],
+}
 
 
 @pytest.mark.parametrize("key", FACTS)
@@ -256,9 +278,21 @@ def test_a_list_of_hosts_has_a_limit_before_it_is_made() -> None:
         expand("n[0-65535][0-65535][0-65535]")
 
 
-ANSWER = {**FACTS, "os": "Linux", "network": {"eth0": 1000}, "python": "3.11", "packages": {"keras": None},
-          "slurm": None, "mpi": None, "shared": None, "data": None, "cpu_model": "x", "cpu_count": 4,
-          "utc_ms": 1, "complaints": ["nvidia-smi: no"]}  # fmt: skip
+ANSWER = {
+    **FACTS,
+    "os": "Linux",
+    "network": {"eth0": 1000},
+    "python": "3.11",
+    "packages": {"keras": None},
+    "slurm": None,
+    "mpi": None,
+    "shared": None,
+    "data": None,
+    "cpu_model": "x",
+    "cpu_count": 4,
+    "utc_ms": 1,
+    "complaints": ["nvidia-smi: no"],
+}
 
 
 WRONG: tuple[object, ...] = ("a\nb", "\x1b", 10**30, [[]], {"\n": 1}, True)

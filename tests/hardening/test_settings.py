@@ -73,15 +73,28 @@ def test_a_value_is_refused_shortly_or_harmless(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("slurm.time", "-1"), ("slurm.time", -1), ("run.min_free_disk_gib", math.inf), ("search.hpo_points", 10**30),
-        ("training.learning_rate", -5.0), ("run.duration", "1001h"), ("run.duration", math.nan),
-        ("replica.restarts", 10**9), ("training.shuffle_buffer", 2**40), ("slurm.partition", "gpu\n#SBATCH -w x"),
-        ("slurm.account", "a b"), ("slurm.options", ["wrap=id"]), ("slurm.memory_per_node", "0G"),
-        ("ssh.hosts", ["-oProxyCommand=id"]), ("ray.address", "auto;id"), ("environment.activate", "a\nb"),
-        ("run.name", "\x1b[2J"), ("run.data_dir", "a\0b"), ("environment.container", ["a\nb"]),
+        ("slurm.time", "-1"),
+        ("slurm.time", -1),
+        ("run.min_free_disk_gib", math.inf),
+        ("search.hpo_points", 10**30),
+        ("training.learning_rate", -5.0),
+        ("run.duration", "1001h"),
+        ("run.duration", math.nan),
+        ("replica.restarts", 10**9),
+        ("training.shuffle_buffer", 2**40),
+        ("slurm.partition", "gpu\n#SBATCH -w x"),
+        ("slurm.account", "a b"),
+        ("slurm.options", ["wrap=id"]),
+        ("slurm.memory_per_node", "0G"),
+        ("ssh.hosts", ["-oProxyCommand=id"]),
+        ("ray.address", "auto;id"),
+        ("environment.activate", "a\nb"),
+        ("run.name", "\x1b[2J"),
+        ("run.data_dir", "a\0b"),
+        ("environment.container", ["a\nb"]),
         ("simulated.clock_shifts_ms", [10**15]),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_work_is_refused(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=rf"{key}: "):
         load_config(overrides={key: value})
@@ -90,12 +103,20 @@ def test_what_cannot_work_is_refused(key: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("slurm.time", "1-12:30"), ("slurm.time", "UNLIMITED"), ("slurm.partition", "gpu,debug"),
-        ("slurm.constraint", "[rack1|rack2]&a100*2"), ("slurm.memory_per_node", "200G"), ("ssh.hosts", ["me@n1:22"]),
-        ("ssh.hosts", ["[::1]:22"]), ("ray.address", "10.0.0.1:6379"), ("run.data_dir", "/data/Bilder für 2026"),
-        ("run.name", "Größe [2]"), ("slurm.options", ["--comment=two words"]), ("run.duration", "1000h"),
+        ("slurm.time", "1-12:30"),
+        ("slurm.time", "UNLIMITED"),
+        ("slurm.partition", "gpu,debug"),
+        ("slurm.constraint", "[rack1|rack2]&a100*2"),
+        ("slurm.memory_per_node", "200G"),
+        ("ssh.hosts", ["me@n1:22"]),
+        ("ssh.hosts", ["[::1]:22"]),
+        ("ray.address", "10.0.0.1:6379"),
+        ("run.data_dir", "/data/Bilder für 2026"),
+        ("run.name", "Größe [2]"),
+        ("slurm.options", ["--comment=two words"]),
+        ("run.duration", "1000h"),
     ],
-)  # fmt: skip
+)
 def test_what_sites_write_is_taken(key: str, value: object) -> None:
     assert load_config(overrides={key: value})
 
@@ -162,11 +183,26 @@ def test_the_corpus_of_toml(capsys: pytest.CaptureFixture[str], file: Any) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "=", "run", "run.", "run.name", ".=1", "run.name=\0", "run.replicas=" + "9" * 5000,
-     "run.replicas=0x" + "f" * 9000, "run.replicas=" + "[" * 9000, "a" * 100_000,
-     "a.b=" + "x" * 100_000, "run.duration=" + "1" * 100_000 + "x",
-     "run.name=1\nb=2", "a.a.a.a=1", "\x1b[2J.x=1", "run.\u202e=1"],
-)  # fmt: skip
+    [
+        "",
+        "=",
+        "run",
+        "run.",
+        "run.name",
+        ".=1",
+        "run.name=\0",
+        "run.replicas=" + "9" * 5000,
+        "run.replicas=0x" + "f" * 9000,
+        "run.replicas=" + "[" * 9000,
+        "a" * 100_000,
+        "a.b=" + "x" * 100_000,
+        "run.duration=" + "1" * 100_000 + "x",
+        "run.name=1\nb=2",
+        "a.a.a.a=1",
+        "\x1b[2J.x=1",
+        "run.\u202e=1",
+    ],
+)
 def test_overrides(capsys: pytest.CaptureFixture[str], text: str) -> None:
     refused(answer(capsys, "config", "show", "--set", text))
 

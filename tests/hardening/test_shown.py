@@ -68,11 +68,24 @@ def reports(run: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> list
     """A report, and copies of it that are hostile in one place each."""
     document = json.loads(for_json(answer(capsys, "report", str(run), "--format", "json").out))
     changes: list[dict[str, Any]] = [
-        {}, {"name": EVIL}, {"name": 1}, {"configuration": []}, {"configuration": {"run": 1}}, {"system": {"0": 1}},
-        {"system": {"0": {"host": EVIL, "accelerator": EVIL}}}, {"started": EVIL}, {"replicas": 10**30},
-        {"score_ops": "x"}, {"physics": []}, {"statistics": 3}, {"error": 10**400}, {"violations": [{"rule": EVIL}]},
-        {"energy": {}}, {"accelerators": -1}, {"rules_version": EVIL},
-    ]  # fmt: skip
+        {},
+        {"name": EVIL},
+        {"name": 1},
+        {"configuration": []},
+        {"configuration": {"run": 1}},
+        {"system": {"0": 1}},
+        {"system": {"0": {"host": EVIL, "accelerator": EVIL}}},
+        {"started": EVIL},
+        {"replicas": 10**30},
+        {"score_ops": "x"},
+        {"physics": []},
+        {"statistics": 3},
+        {"error": 10**400},
+        {"violations": [{"rule": EVIL}]},
+        {"energy": {}},
+        {"accelerators": -1},
+        {"rules_version": EVIL},
+    ]
     files = []
     for number, change in enumerate(changes):
         file = folder / f"{number}.json"
@@ -128,9 +141,23 @@ def test_a_trend_over_hostile_results(run: Path, tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("value", "cell"),
-    [("=1", "'=1"), ("+x", "'+x"), ("-x", "'-x"), ("@x", "'@x"), ("\tx", r"'\tx"), ("\r=1", r"'\r=1"), ("a=1", "a=1"),
-     (-1.5, -1.5), ("-1.5", "-1.5"), ("-", "-"), (None, None), (3, 3), ("-1+1", "'-1+1"), ("a\nb", r"a\nb")],
-)  # fmt: skip
+    [
+        ("=1", "'=1"),
+        ("+x", "'+x"),
+        ("-x", "'-x"),
+        ("@x", "'@x"),
+        ("\tx", r"'\tx"),
+        ("\r=1", r"'\r=1"),
+        ("a=1", "a=1"),
+        (-1.5, -1.5),
+        ("-1.5", "-1.5"),
+        ("-", "-"),
+        (None, None),
+        (3, 3),
+        ("-1+1", "'-1+1"),
+        ("a\nb", r"a\nb"),
+    ],
+)
 def test_cells(value: object, cell: object) -> None:
     assert for_cell(value) == cell
 

@@ -31,14 +31,22 @@ class FakeDriver:
     def install(self, patch: Callable[[object, str, object], None]) -> None:
         """Put the answers in place of the library's; `patch` is `setattr`, or a test's own."""
         answers: dict[str, Any] = {
-            "Init": None, "Shutdown": None, "DeviceGetCount": self._gpus, "DeviceGetHandleByIndex": "gpu",
-            "DeviceGetUUID": b"GPU-1", "DeviceGetUtilizationRates": type("U", (), {"gpu": 87, "memory": 40}),
+            "Init": None,
+            "Shutdown": None,
+            "DeviceGetCount": self._gpus,
+            "DeviceGetHandleByIndex": "gpu",
+            "DeviceGetUUID": b"GPU-1",
+            "DeviceGetUtilizationRates": type("U", (), {"gpu": 87, "memory": 40}),
             "DeviceGetMemoryInfo": type("M", (), {"used": 2**30, "total": 2**32}),
-            "DeviceGetPowerUsage": 250_500, "DeviceGetTotalEnergyConsumption": 12_000_000, "DeviceGetClockInfo": 1410,
-            "SystemGetDriverVersion": b"570.1", "DeviceGetName": self.name.encode(),
-            "DeviceGetCudaComputeCapability": (9, 0), "DeviceGetIndex": 0,
+            "DeviceGetPowerUsage": 250_500,
+            "DeviceGetTotalEnergyConsumption": 12_000_000,
+            "DeviceGetClockInfo": 1410,
+            "SystemGetDriverVersion": b"570.1",
+            "DeviceGetName": self.name.encode(),
+            "DeviceGetCudaComputeCapability": (9, 0),
+            "DeviceGetIndex": 0,
             "DeviceGetComputeMode": self._mode,
-        }  # fmt: skip
+        }
         for name, answer in answers.items():
             patch(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)
         patch(pynvml, "nvmlDeviceGetTemperature", self._not_supported)

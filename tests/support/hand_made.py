@@ -136,8 +136,15 @@ class _Primary:
         if resumes is not None and resumes in self._jobs:
             job = replace(self._jobs[resumes], trial=trial, replica=replica, resumes=resumes)
         else:
-            job = JobIssued(trial=trial, replica=replica, round=due.round, seed=seed, point=due.point, base=due.base,
-                            resumes=resumes)  # fmt: skip
+            job = JobIssued(
+                trial=trial,
+                replica=replica,
+                round=due.round,
+                seed=seed,
+                point=due.point,
+                base=due.base,
+                resumes=resumes,
+            )
             self._next[replica] = next_assignment(due, trial, True, self.config.search)
         self._jobs[trial], self._open[replica] = job, trial
         return job
@@ -147,14 +154,22 @@ class _Primary:
         job = self._jobs[trial]
         return TrialStarted(
             **{
-                "trial": trial, "replica": job.replica, "round": job.round, "point": job.point, "base": job.base,
-                "architecture": self.architecture.hash, "parent": None,
+                "trial": trial,
+                "replica": job.replica,
+                "round": job.round,
+                "point": job.point,
+                "base": job.base,
+                "architecture": self.architecture.hash,
+                "parent": None,
                 "hyperparameters": dict(self.hyperparameters),
-                "epochs": plan_round(job.round, self.config.max_epochs).epochs, "resumes": job.resumes,
-                "trainer": self.config.training.trainer, "input": self.config.training.input,
-                "dataset": self.config.run.dataset, **facts,
+                "epochs": plan_round(job.round, self.config.max_epochs).epochs,
+                "resumes": job.resumes,
+                "trainer": self.config.training.trainer,
+                "input": self.config.training.input,
+                "dataset": self.config.run.dataset,
+                **facts,
             }
-        )  # fmt: skip
+        )
 
     def learning_rate(self, epoch: int) -> float:
         first = float(self.hyperparameters.get("learning_rate", self.config.training.learning_rate))
@@ -164,8 +179,9 @@ class _Primary:
         writer = self.replicas[replica]
         assert writer.head is not None
         sequence, digest = writer.head
-        self.tell(EpochWitnessed(trial=body.trial, epoch=body.epoch, writer=writer.name, sequence=sequence,
-                                 digest=digest))  # fmt: skip
+        self.tell(
+            EpochWitnessed(trial=body.trial, epoch=body.epoch, writer=writer.name, sequence=sequence, digest=digest)
+        )
 
 
 class HandMadeRun(_Primary):
@@ -196,8 +212,11 @@ class HandMadeRun(_Primary):
     def rejoin(self, replica: int = 0) -> Self:
         """Start a replica again."""
         self.replicas[replica] = HistoryWriter(self.paths, f"replica-{replica:04d}", self.clock)
-        self.tell(ReplicaReady(replica=replica, writer=self.replicas[replica].name, accelerators=1,
-                               clock_offset_ms=self._offset_ms))  # fmt: skip
+        self.tell(
+            ReplicaReady(
+                replica=replica, writer=self.replicas[replica].name, accelerators=1, clock_offset_ms=self._offset_ms
+            )
+        )
         return self
 
     def release(self, duration_s: float, replicas: int = 1, offset_ms: int = 0) -> Self:
@@ -223,10 +242,20 @@ class HandMadeRun(_Primary):
         return self
 
     def epoch(self, trial: int, epoch: int, correct: int = 300, replica: int = 0, **facts: Any) -> Self:
-        return self.completed(replica, EpochCompleted(
-            trial=trial, epoch=epoch, images_trained=1437, images_evaluated=360, correct=correct,
-            loss=1.0, validation_loss=1.0, learning_rate=self.learning_rate(epoch), **facts,
-        ))  # fmt: skip
+        return self.completed(
+            replica,
+            EpochCompleted(
+                trial=trial,
+                epoch=epoch,
+                images_trained=1437,
+                images_evaluated=360,
+                correct=correct,
+                loss=1.0,
+                validation_loss=1.0,
+                learning_rate=self.learning_rate(epoch),
+                **facts,
+            ),
+        )
 
     def completed(self, replica: int, body: EpochCompleted) -> Self:
         """Record an epoch, with evidence if it is trained, and witness it."""
@@ -253,11 +282,20 @@ class HandMadeRun(_Primary):
 
     def built(self, trial: int, replica: int = 0, **facts: Any) -> Self:
         """Record what the trainer of a trial has built."""
-        self.replicas[replica].append(TrialBuilt(
-            **{"trial": trial, "architecture": self.architecture.hash, "compute": {}, "devices": ("NVIDIA H200",),
-               "framework": "simulated" if self.config.training.trainer == "simulated" else "tensorflow",
-               "source_hash": source_hash(), "environment": {}, **facts},
-        ))  # fmt: skip
+        self.replicas[replica].append(
+            TrialBuilt(
+                **{
+                    "trial": trial,
+                    "architecture": self.architecture.hash,
+                    "compute": {},
+                    "devices": ("NVIDIA H200",),
+                    "framework": "simulated" if self.config.training.trainer == "simulated" else "tensorflow",
+                    "source_hash": source_hash(),
+                    "environment": {},
+                    **facts,
+                },
+            )
+        )
         return self
 
     def progress(self, trial: int, epoch: int, trained: int, replica: int = 0) -> Self:

@@ -7,9 +7,24 @@ import sys
 from pathlib import Path
 
 NAMES = (
-    "aiperf", "analysis", "primary", "replica", "search_space", "slurm",
-    "json", "keras", "logging", "nni", "numpy", "psutil", "pydantic", "random", "signal", "tensorflow", "types",
-)  # fmt: skip
+    "aiperf",
+    "analysis",
+    "primary",
+    "replica",
+    "search_space",
+    "slurm",
+    "json",
+    "keras",
+    "logging",
+    "nni",
+    "numpy",
+    "psutil",
+    "pydantic",
+    "random",
+    "signal",
+    "tensorflow",
+    "types",
+)
 """Modules of the project, of the standard library and of its dependencies."""
 
 ENTRY_POINT = Path(sys.executable).with_name("aiperf")

@@ -57,13 +57,21 @@ class Machine:
         for cpu in range(self.cpus if self.cache else 0):
             socket = cpu * self.sockets // self.cpus
             shared = [other for other in range(self.cpus) if other * self.sockets // self.cpus == socket]
-            for index, (level, kind, size, by) in enumerate((
-                (1, "Data", 48 * KIB, f"{cpu}"), (1, "Instruction", 32 * KIB, f"{cpu}"),
-                (2, "Unified", 2 * MIB, f"{cpu}"), (3, "Unified", self.cache, f"{shared[0]}-{shared[-1]}"),
-            )):  # fmt: skip
+            for index, (level, kind, size, by) in enumerate(
+                (
+                    (1, "Data", 48 * KIB, f"{cpu}"),
+                    (1, "Instruction", 32 * KIB, f"{cpu}"),
+                    (2, "Unified", 2 * MIB, f"{cpu}"),
+                    (3, "Unified", self.cache, f"{shared[0]}-{shared[-1]}"),
+                )
+            ):
                 folder = f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
-                files |= {f"{folder}/level": f"{level}\n", f"{folder}/type": f"{kind}\n",
-                          f"{folder}/size": f"{size // KIB}K\n", f"{folder}/shared_cpu_list": f"{by}\n"}  # fmt: skip
+                files |= {
+                    f"{folder}/level": f"{level}\n",
+                    f"{folder}/type": f"{kind}\n",
+                    f"{folder}/size": f"{size // KIB}K\n",
+                    f"{folder}/shared_cpu_list": f"{by}\n",
+                }
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)

@@ -93,9 +93,21 @@ def nothing_is_left(output: Path, timeout_s: float = 0) -> None:
         time.sleep(0.05)
 
 
-SMALL_SERIES = ("--suite", "science", "--rehearsal", "--workload", "hepcnn", "--duration", "30m",
-                "--set", "training.trainer=simulated", "--set", "simulated.epoch_seconds=0.3",
-                "--set", "science.max_epochs=6")  # fmt: skip
+SMALL_SERIES = (
+    "--suite",
+    "science",
+    "--rehearsal",
+    "--workload",
+    "hepcnn",
+    "--duration",
+    "30m",
+    "--set",
+    "training.trainer=simulated",
+    "--set",
+    "simulated.epoch_seconds=0.3",
+    "--set",
+    "science.max_epochs=6",
+)
 """A series of runs that end by themselves: whenever they are interrupted, time is left."""
 
 
@@ -118,6 +130,8 @@ def interrupt_series(output: Path, *words: str, orphan: bool) -> None:
     assert done.returncode == 0, done.stderr
     assert [row["replicas"] for row in json.loads(done.stdout)["rows"]] == [1, 2, 3]
     assert {file: file.stat().st_mtime_ns for file in kept} == kept, "no run begins anew"
-    ends = [[record["reason"] for record in raw_records(run) if record["type"] == "run_ended"]
-            for run in sorted(output.glob("replicas-*"))]  # fmt: skip
+    ends = [
+        [record["reason"] for record in raw_records(run) if record["type"] == "run_ended"]
+        for run in sorted(output.glob("replicas-*"))
+    ]
     assert ends == [["completed"]] * 3

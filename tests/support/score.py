@@ -49,15 +49,25 @@ def columns_of(trials: Iterable[TrialWork]) -> WorkColumns:
     """The same work in columns."""
     every = list(trials)
     epochs = [
-        (place, item.time_ms, body.epoch, body.images_trained, body.images_evaluated,
-         UNCLASSIFIED if body.correct is None else body.correct)
+        (
+            place,
+            item.time_ms,
+            body.epoch,
+            body.images_trained,
+            body.images_evaluated,
+            UNCLASSIFIED if body.correct is None else body.correct,
+        )
         for place, trial in enumerate(every)
-        for item in sorted(trial.epochs, key=lambda item: item.body.epoch) for body in (item.body,)
-    ]  # fmt: skip
-    reports = [(place, item.time_ms, *item.body.position) for place, trial in enumerate(every)
-               for item in trial.progress]  # fmt: skip
+        for item in sorted(trial.epochs, key=lambda item: item.body.epoch)
+        for body in (item.body,)
+    ]
+    reports = [
+        (place, item.time_ms, *item.body.position) for place, trial in enumerate(every) for item in trial.progress
+    ]
     died = [NEVER if trial.died_ms is None else trial.died_ms for trial in every]
     return WorkColumns(
-        tuple(trial.cost for trial in every), np.array(died, np.int64), np.array(epochs, np.int64).reshape(-1, 6),
+        tuple(trial.cost for trial in every),
+        np.array(died, np.int64),
+        np.array(epochs, np.int64).reshape(-1, 6),
         np.array(reports, np.int64).reshape(-1, 5),
-    )  # fmt: skip
+    )

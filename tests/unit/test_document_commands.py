@@ -143,7 +143,7 @@ def test_a_page_that_installs_and_runs_installs_a_framework(document: Path) -> N
         "    aiperf rum --replicas 3",
         "    aiperf run --set run.nosuch=3",
         "    aiperf run --replicas",
-        "    eval \"$(aiperf slurm testcluster begin)\"",
+        '    eval "$(aiperf slurm testcluster begin)"',
         "    sleep 3 && aiperf rank --html",
         "```sh\naiperf run \\\n    --nosuch 3\n```",
         "Type `aiperf rank --nosuch`.",
@@ -157,7 +157,7 @@ def test_a_page_that_installs_and_runs_installs_a_framework(document: Path) -> N
         "    pip install '.[nosuch]'",
         "    tools/nosuch.sh",
     ],
-)  # fmt: skip
+)
 def test_a_command_that_does_not_exist_is_found(text: str) -> None:
     assert [bool(complaint_of(command)) for command in commands_in(text, "page.md")] == [True]
 

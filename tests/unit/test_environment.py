@@ -86,10 +86,15 @@ class Checkout:
             command[4:4] = ["--python", str(self.python)]
         environment = {**os.environ, "STAND_IN": str(self.log), **variables}
         return subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             # A shell starts background jobs with SIGINT ignored, which programs inherit.
             preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (one call of the system)
-        )  # fmt: skip
+        )
 
     def make(self, *what: str, **variables: str) -> tuple[int, str]:
         process = self.start(*what, **variables)

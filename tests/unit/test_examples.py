@@ -33,10 +33,15 @@ def test_a_configuration_names_settings_that_exist(file: Path) -> None:
 def test_an_official_example_can_meet_every_rule(name: str) -> None:
     config = load_config(EXAMPLES / f"{name}.toml", preset="official")
     facts = RunFacts(
-        config=config, ended="deadline", duration_s=config.run.duration, error=0.2, images_trained=1,
-        precisions=("mixed_bfloat16",), epoch_images=((IMAGENET.train_images, IMAGENET.validation_images),),
+        config=config,
+        ended="deadline",
+        duration_s=config.run.duration,
+        error=0.2,
+        images_trained=1,
+        precisions=("mixed_bfloat16",),
+        epoch_images=((IMAGENET.train_images, IMAGENET.validation_images),),
         initial_operations=RESNET50_OPERATIONS,
-    )  # fmt: skip
+    )
     assert violations(facts) == ()
 
 

@@ -13,8 +13,11 @@ from tests.support.folders import ROOT
 
 def test_the_bare_loops_train_the_network_that_the_trainer_begins_with() -> None:
     architecture = resnet(50, 224, 1000)
-    wanted = sorted((*node.layer.kernel, node.layer.filters, *node.layer.stride) for node in architecture.nodes
-                    if isinstance(node.layer, Conv))  # fmt: skip
+    wanted = sorted(
+        (*node.layer.kernel, node.layer.filters, *node.layer.stride)
+        for node in architecture.nodes
+        if isinstance(node.layer, Conv)
+    )
     found = sorted((kernel, kernel, filters, stride, stride) for _, kernel, _, filters, stride in convolutions())
     assert found == wanted
     weights = sum(kernel * kernel * given * filters for _, kernel, given, filters, _ in convolutions())
@@ -31,6 +34,11 @@ def test_the_check_says_how_it_is_used_and_what_it_does_not_find(tmp_path: Path)
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
-    none = subprocess.run([script, str(tmp_path / "out")], capture_output=True, text=True, check=False,
-                          env={"PATH": "/usr/bin:/bin", "PYTHON": str(python)})  # fmt: skip
+    none = subprocess.run(
+        [script, str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "PYTHON": str(python)},
+    )
     assert (none.returncode, none.stderr) == (1, f"no framework in {python} sees an accelerator\n")

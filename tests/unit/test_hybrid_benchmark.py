@@ -77,10 +77,18 @@ def test_only_the_named_rank_is_made_slow(rank: str, slow: bool) -> None:
         "from replica.trainer.training import Epochs\n"
         "print(Epochs.train.__name__, waits)"
     )
-    environment = {"PYTHONPATH": f"{DELAY}{os.pathsep}{Path(__file__).parents[2]}", "BENCHMARK_SLOW_RANK": "3",
-                   "BENCHMARK_DELAY_S": "0.5"}  # fmt: skip
-    done = subprocess.run([sys.executable, "-P", "-c", code], env={**os.environ, **environment}, capture_output=True,
-                          text=True, check=True)  # fmt: skip
+    environment = {
+        "PYTHONPATH": f"{DELAY}{os.pathsep}{Path(__file__).parents[2]}",
+        "BENCHMARK_SLOW_RANK": "3",
+        "BENCHMARK_DELAY_S": "0.5",
+    }
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == ("late [0.5, 0.5]" if slow else "late []")
 
 

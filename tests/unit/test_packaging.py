@@ -66,8 +66,12 @@ def test_the_source_distribution_has_every_file(monkeypatch: pytest.MonkeyPatch)
         if line and line[0] != "#":
             listed.process_template_line(line)
     shown = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
-    files = {file for name in shown if (path := Path(name)).exists()
-             for file in (map(str, path.iterdir()) if path.is_symlink() and path.is_dir() else [name])}  # fmt: skip
+    files = {
+        file
+        for name in shown
+        if (path := Path(name)).exists()
+        for file in (map(str, path.iterdir()) if path.is_symlink() and path.is_dir() else [name])
+    }
     by_themselves = {"LICENSE", "README.md", "aiperf_hpc.py", "pyproject.toml", "setup.cfg"}
     packaged = {file for file in files if file.split("/")[0] in ROOMS and file.endswith(".py")} | package_data()
     assert sorted(files - packaged - by_themselves - set(listed.files)) == []
@@ -250,9 +254,13 @@ def test_one_build_of_tensorflow_replaces_the_other(build: tuple[str, ...], monk
 
 @pytest.mark.parametrize(
     ("framework", "forced", "installed"),
-    [("jax", "0", ["jax", "aiperf"]), ("jax", "1", ["jax-cuda", "aiperf"]),
-     ("torch", "0", ["torch-cpu", "pytorch", "aiperf"]), ("torch", "1", ["torch", "aiperf"])],
-)  # fmt: skip
+    [
+        ("jax", "0", ["jax", "aiperf"]),
+        ("jax", "1", ["jax-cuda", "aiperf"]),
+        ("torch", "0", ["torch-cpu", "pytorch", "aiperf"]),
+        ("torch", "1", ["torch", "aiperf"]),
+    ],
+)
 def test_make_run_installs_the_chosen_framework_alone(framework: str, forced: str, installed: list[str]) -> None:
     assert parts(forced, framework) == installed
     commands = plan(f"FRAMEWORK={framework}", f"GPU={forced}")
@@ -338,9 +346,10 @@ def test_the_spack_package_requires_what_the_distribution_requires() -> None:
     assert {name for kind, name in called if kind == "variant"} == {"tensorflow", "gpu", "mpi"}
     ranges = {
         name.removeprefix("py-"): versions
-        for kind, spec in called if kind == "depends_on"
+        for kind, spec in called
+        if kind == "depends_on"
         for name, _, versions in [spec.partition("@")]
-    }  # fmt: skip
+    }
     assert {name: ranges.get(name) for name in REQUIRED} == {name: _spack(own) for name, own in REQUIRED.items()}
 
 

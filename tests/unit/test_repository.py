@@ -30,6 +30,9 @@ def test_no_host_of_a_package_registry_is_named() -> None:
     )
     named = subprocess.run(
         ["git", "grep", "-nIE", hosts, "--", ":!tests/unit/test_repository.py"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert named.stdout.splitlines() == []

@@ -83,8 +83,16 @@ def examine_file(data_dir: Path, name: str, form: str) -> FileFindings:
     if spreads and not problems:  # the samples that can be read are those of the file, by number
         for distance, line in _far_off(Spreads.together(spreads), science):
             (problems if distance > IMPOSSIBLE else notes).append(line)
-    return FileFindings(opened.layout, bytes(entries), moments[0], moments[1], size, digest, shortened(name, problems),
-                        shortened(name, notes))  # fmt: skip
+    return FileFindings(
+        opened.layout,
+        bytes(entries),
+        moments[0],
+        moments[1],
+        size,
+        digest,
+        shortened(name, problems),
+        shortened(name, notes),
+    )
 
 
 def _far_off(spreads: Spreads, science: str) -> Iterator[tuple[float, str]]:
@@ -127,9 +135,7 @@ def blocks(opened: OpenFile, problems: list[str]) -> Iterator[tuple[int, Rows]]:
 
 def channels_of(findings: Sequence[FileFindings], science: str) -> tuple[Channel, ...]:
     """The statistics of the channels over all files, in order."""
-    plain, logarithm = (
-        _all([getattr(found, name) for found in findings]) for name in ("moments", "log_moments")
-    )  # fmt: skip
+    plain, logarithm = (_all([getattr(found, name) for found in findings]) for name in ("moments", "log_moments"))
     assert plain is not None
     channels = []
     for number, name in enumerate(CHANNEL_NAMES[science]):

@@ -23,8 +23,13 @@ LARGEST_CROP = 768
 """Most columns of a half-labelled set's images: wider ones are cropped (Kurth et al. 2017)."""
 
 KINDS: dict[str, str] = {
-    "hep": "hep", "ewa": "ewa", "cos": "cos", "cos-fields": "cos", "cos-slices": "cos", "ewa-semi": "ewa",
-}  # fmt: skip
+    "hep": "hep",
+    "ewa": "ewa",
+    "cos": "cos",
+    "cos-fields": "cos",
+    "cos-slices": "cos",
+    "ewa-semi": "ewa",
+}
 """Kind of the samples that a set reads, by the set's name."""
 
 

@@ -127,7 +127,7 @@ def description_notes(data_dir: Path, manifest: DatasetManifest) -> tuple[str, .
     contents = {
         split: [FileContent(manifest.split(split).files[0], (data_dir / entries_name(split)).read_bytes())]
         for split in SPLITS
-    }  # fmt: skip
+    }
     empty = shortened(str(data_dir), list(_shard_notes(manifest)))
     return (*stray_files(data_dir, manifest), *empty, *class_notes(manifest, contents))
 
@@ -190,7 +190,7 @@ def _check_folder(data_dir: Path, manifest: DatasetManifest, report: Progress, w
     contents = {
         split: [FileContent(manifest.split(split).files[0], found[split].images, found[split].names)]
         for split in SPLITS
-    }  # fmt: skip
+    }
     return contents, {split: len(places[split]) for split in SPLITS}, problems
 
 
@@ -242,8 +242,9 @@ def _missing(split: Split, shards: Sequence[Path]) -> Iterator[str]:
         beyond = [shard_name(split, number, count) for number in sorted(present) if number >= count]
         if beyond:
             yield f"{', '.join(beyond[:MOST_SHOWN])}: {count} shards have the numbers 0 to {count - 1}"
-    yield from (f"{path.name} is {'a folder' if path.is_dir() else 'not a file'}" for path in shards
-                if not path.is_file())  # fmt: skip
+    yield from (
+        f"{path.name} is {'a folder' if path.is_dir() else 'not a file'}" for path in shards if not path.is_file()
+    )
 
 
 def _shard_notes(manifest: DatasetManifest) -> Iterator[str]:
@@ -278,8 +279,10 @@ def _describe_folder(data_dir: Path, image_size: int | None, report: Progress, w
     problems = [problem for split in SPLITS for problem in found[split].problems]
     problems += [
         f"{shortened_text(place.name)}: has control characters, or is not UTF-8"
-        for split in SPLITS for place in places[split] if not is_printable(place.name)
-    ]  # fmt: skip
+        for split in SPLITS
+        for place in places[split]
+        if not is_printable(place.name)
+    ]
     if problems:
         raise DatasetError(f"{data_dir}: cannot be described: {'; '.join(problems[:MOST_SHOWN])}")
     contents: dict[Split, list[FileContent]] = {}

@@ -121,8 +121,9 @@ def _synthesize(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{images[split]} {split} images are too few for {count} shards of all classes")
     if arguments.classes < 2:
         raise UsageError("--classes: at least 2 classes are needed")
-    recipe = Recipe(images, shards, arguments.classes, arguments.height, arguments.width, arguments.image_size,
-                    arguments.seed)  # fmt: skip
+    recipe = Recipe(
+        images, shards, arguments.classes, arguments.height, arguments.width, arguments.image_size, arguments.seed
+    )
     with shown_progress() as report:
         manifest = synthesize(recipe, arguments.output, report, arguments.workers)
     return _made(manifest, arguments.output)

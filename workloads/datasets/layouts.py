@@ -29,12 +29,18 @@ _SHARD = re.compile(r"(train|validation)-\d{5}-of-\d{5}")
 _OTHER_SHARD = re.compile(r".*\d{5}-of-\d{5}(\.\w+)?|.+\.tfrecords?(\.gz)?")
 
 _BY_SUFFIX = {
-    ".tar": "tar archives", ".parquet": "Parquet files, as Hugging Face packs data sets", ".mdb": "an LMDB database",
-    ".rec": "records of MXNet (RecordIO)", ".npz": "arrays of NumPy", ".npy": "arrays of NumPy",
+    ".tar": "tar archives",
+    ".parquet": "Parquet files, as Hugging Face packs data sets",
+    ".mdb": "an LMDB database",
+    ".rec": "records of MXNet (RecordIO)",
+    ".npz": "arrays of NumPy",
+    ".npy": "arrays of NumPy",
     ".h5": "HDF5 files of other names than those of scientific data",
     ".hdf5": "HDF5 files of other names than those of scientific data",
-    ".zip": "ZIP archives", ".gz": "packed files", ".arrow": "Arrow files, as Hugging Face keeps data sets",
-}  # fmt: skip
+    ".zip": "ZIP archives",
+    ".gz": "packed files",
+    ".arrow": "Arrow files, as Hugging Face keeps data sets",
+}
 
 MOST_LOOKED_AT = 10_000
 """Most names of a folder that are looked at."""
@@ -116,8 +122,9 @@ def _folders(source: Path, names: Sequence[str]) -> str | None:
         return f"holds train/, and neither validation/ nor val/{there}"
     if {"validation", "val"} & set(folders):
         return f"holds validation images, and no train/{there}"
-    classes = [name for name in folders if any(Path(file).suffix.lower() in IMAGE_SUFFIXES
-                                               for file in _names(source / name))]  # fmt: skip
+    classes = [
+        name for name in folders if any(Path(file).suffix.lower() in IMAGE_SUFFIXES for file in _names(source / name))
+    ]
     if classes:
         return (
             f"holds {len(classes)} folders of images ({classes[0]}), which are not split into training and validation"

@@ -63,9 +63,12 @@ class Preparation(_Part):
 
 
 def write_preparation(
-    output: Path, manifest: DatasetManifest, contents: Contents,
-    converted: Iterable[tuple[str, str]], left_out: Iterable[tuple[str, str]],
-) -> Preparation:  # fmt: skip
+    output: Path,
+    manifest: DatasetManifest,
+    contents: Contents,
+    converted: Iterable[tuple[str, str]],
+    left_out: Iterable[tuple[str, str]],
+) -> Preparation:
     """Write a report, from pairs of a name and its kind, or its reason. Raises OSError."""
     counts = {split: class_counts(contents, split) for split in SPLITS}
     report = Preparation(

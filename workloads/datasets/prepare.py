@@ -70,8 +70,9 @@ Progress = Callable[[int, int], None]
 """Function that is called after every shard with the number of finished ones, and of all."""
 
 
-def prepare(source: ImageSource, output: Path, shards: dict[Split, int], image_size: int, report: Progress,
-            workers: int) -> DatasetManifest:  # fmt: skip
+def prepare(
+    source: ImageSource, output: Path, shards: dict[Split, int], image_size: int, report: Progress, workers: int
+) -> DatasetManifest:
     """Write the missing shards, then dataset.json and preparation.json.
 
     Files that are not images, or that cannot be decoded, are left out and named in

@@ -94,8 +94,9 @@ def open_folders(source: Path) -> ImageSource:
     own = {"train", validation.name, MANIFEST_NAME, VALIDATION_LIST, MAPPING}
     left_out = [
         (_shown(entry, root), "neither in train/ nor in the folder of validation images")
-        for entry in _listed(root) if entry.name not in own
-    ]  # fmt: skip
+        for entry in _listed(root)
+        if entry.name not in own
+    ]
     folders, more = _entries(root / "train", root)
     left_out += more
     names = tuple(entry.name for entry in folders)
@@ -140,13 +141,17 @@ def _check_mapping(root: Path, names: Sequence[str]) -> None:
         return
     limits = Limits(size=64 * MIB)
     synsets = read_outside(
-        path, lambda data: [line.split()[0] for line in data.decode().splitlines() if line.strip()],
-        limits, DatasetError, "a list of ImageNet's classes",
-    )  # fmt: skip
+        path,
+        lambda data: [line.split()[0] for line in data.decode().splitlines() if line.strip()],
+        limits,
+        DatasetError,
+        "a list of ImageNet's classes",
+    )
     if missing := sorted(set(synsets) - set(names)):
         few = ", ".join(map(shortened, missing[:5]))
-        raise DatasetError(f"{root / 'train'}: {len(missing)} of the {len(synsets)} classes of {path.name} have no "
-                           f"folder: {few}")  # fmt: skip
+        raise DatasetError(
+            f"{root / 'train'}: {len(missing)} of the {len(synsets)} classes of {path.name} have no folder: {few}"
+        )
 
 
 def _validation(root: Path, validation: Path, names: Sequence[str]) -> tuple[tuple[Place, ...], LeftOut]:
@@ -267,8 +272,9 @@ def _flat(root: Path, images: Sequence[Path], names: Sequence[str]) -> tuple[Pla
     problems = [image.name for image in images if image.stem not in synsets]
     problems += sorted(synsets.keys() - {image.stem for image in images})
     if problems:
-        raise DatasetError(f"{path}: {len(problems)} images are only there or only in {folder}: "
-                           f"{', '.join(problems[:5])}")  # fmt: skip
+        raise DatasetError(
+            f"{path}: {len(problems)} images are only there or only in {folder}: {', '.join(problems[:5])}"
+        )
     if unknown := sorted(set(synsets.values()) - label.keys()):
         raise DatasetError(
             f"{path}: {len(unknown)} classes have no folder in {root / 'train'}: {', '.join(unknown[:5])}"

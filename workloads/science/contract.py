@@ -29,9 +29,11 @@ class NetworkPasses:
     def as_recorded(self) -> dict[str, str | int]:
         """The passes as the record of a start has them."""
         return {
-            "network": self.network, "forward": self.forward, "backward": self.backward,
+            "network": self.network,
+            "forward": self.forward,
+            "backward": self.backward,
             "input_gradient": self.input_gradient,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +76,13 @@ class Schedule:
     def as_recorded(self, epochs: int) -> dict[str, int | float | str]:
         """The schedule as the record of a start has it, by names of MLPerf HPC's logs if it can."""
         found: dict[str, int | float | str] = {
-            "optimiser": self.optimiser, "momentum": self.momentum, "weight_decay": self.weight_decay,
-            "warmup_epochs": self.warm_up * epochs, "warmup_factor": 0.0, "decay": self.decay,
-        }  # fmt: skip
+            "optimiser": self.optimiser,
+            "momentum": self.momentum,
+            "weight_decay": self.weight_decay,
+            "warmup_epochs": self.warm_up * epochs,
+            "warmup_factor": 0.0,
+            "decay": self.decay,
+        }
         if self.steps:
             found["decay_epochs"] = ",".join(f"{share * epochs:g}" for share, _ in self.steps)
             found["decay_factors"] = ",".join(f"{factor:g}" for _, factor in self.steps)

@@ -38,21 +38,32 @@ PARAMETERS = 4
 TARGET = {"mean_absolute_error": 0.124}
 
 _COS_128 = DataNeeds(
-    source="cos", folder="cos-128", input_shape=(128, 128, 128, 4), target_shape=(PARAMETERS,),
-    train_examples=524_288, validation_examples=65_536,
-)  # fmt: skip
+    source="cos",
+    folder="cos-128",
+    input_shape=(128, 128, 128, 4),
+    target_shape=(PARAMETERS,),
+    train_examples=524_288,
+    validation_examples=65_536,
+)
 
 _COS_16 = DataNeeds(
-    source="cos", folder="cos-16", input_shape=(16, 16, 16, 4), target_shape=(PARAMETERS,),
-    train_examples=4_096, validation_examples=512,
-)  # fmt: skip
+    source="cos",
+    folder="cos-16",
+    input_shape=(16, 16, 16, 4),
+    target_shape=(PARAMETERS,),
+    train_examples=4_096,
+    validation_examples=512,
+)
 
 EPOCHS = 128
 
 _MLPERF = Schedule(
-    optimiser="sgd", learning_rate=0.001 * 4 / 64, warm_up=4 / EPOCHS, decay="steps",
+    optimiser="sgd",
+    learning_rate=0.001 * 4 / 64,
+    warm_up=4 / EPOCHS,
+    decay="steps",
     steps=((32 / EPOCHS, 0.25), (64 / EPOCHS, 0.125)),
-)  # fmt: skip
+)
 """Schedule of cosmo.yaml (mlcommons/hpc): 0.001 for a global batch of 64, in proportion to it."""
 
 
@@ -62,23 +73,40 @@ def _workload(name: str, title: str, official: Build, rehearsal: Build, rehearse
         name=name,
         title=title,
         official=WorkloadSize(
-            **one_network(official), task="regression", data=_COS_128, batch_size=4, epochs=EPOCHS, schedule=_MLPERF,
-            target=TARGET, higher=False,
+            **one_network(official),
+            task="regression",
+            data=_COS_128,
+            batch_size=4,
+            epochs=EPOCHS,
+            schedule=_MLPERF,
+            target=TARGET,
+            higher=False,
         ),
         rehearsal=WorkloadSize(
-            **one_network(rehearsal), task="regression", data=_COS_16, batch_size=16, epochs=rehearsed.epochs,
+            **one_network(rehearsal),
+            task="regression",
+            data=_COS_16,
+            batch_size=16,
+            epochs=rehearsed.epochs,
             schedule=Schedule(optimiser="adam", learning_rate=rehearsed.rate, warm_up=0.1, decay="cosine", last=0.1),
-            target={"mean_absolute_error": rehearsed.target}, higher=False,
+            target={"mean_absolute_error": rehearsed.target},
+            higher=False,
         ),
-    )  # fmt: skip
+    )
 
 
 RESNET_COS = _workload(
-    "resnet-cos", "ResNet-50 in three dimensions on matter distributions", resnet_cos, resnet_cos_rehearsal,
+    "resnet-cos",
+    "ResNet-50 in three dimensions on matter distributions",
+    resnet_cos,
+    resnet_cos_rehearsal,
     Rehearsed(epochs=8, rate=0.003, target=0.43),
-)  # fmt: skip
+)
 
 COSMOFLOW = _workload(
-    "cosmoflow", "CosmoFlow on matter distributions", cosmoflow, cosmoflow_rehearsal,
+    "cosmoflow",
+    "CosmoFlow on matter distributions",
+    cosmoflow,
+    cosmoflow_rehearsal,
     Rehearsed(epochs=20, rate=0.002, target=0.33),
-)  # fmt: skip
+)

@@ -16,9 +16,13 @@ _ADAM = Schedule(optimiser="adam", learning_rate=2e-4, momentum=0.5)
 
 def _data(settings: GenerationSettings, folder: str, train: int, validation: int) -> DataNeeds:
     return DataNeeds(
-        source="cos-fields", folder=folder, input_shape=(*[settings.size] * settings.axes, 1),
-        target_shape=settings.target_shape, train_examples=train, validation_examples=validation,
-    )  # fmt: skip
+        source="cos-fields",
+        folder=folder,
+        input_shape=(*[settings.size] * settings.axes, 1),
+        target_shape=settings.target_shape,
+        train_examples=train,
+        validation_examples=validation,
+    )
 
 
 def _size(settings: GenerationSettings, data: DataNeeds, target: dict[str, float], **numbers: int) -> WorkloadSize:
@@ -31,19 +35,31 @@ def _size(settings: GenerationSettings, data: DataNeeds, target: dict[str, float
             NetworkPasses(network="discriminator", forward=2, backward=2, input_gradient=1),
         ),
         evaluation=(NetworkPasses(network="generator", backward=0),),
-        task="generation", settings=settings, data=data, schedule=_ADAM, target=target, higher=False, **numbers,
-    )  # fmt: skip
+        task="generation",
+        settings=settings,
+        data=data,
+        schedule=_ADAM,
+        target=target,
+        higher=False,
+        **numbers,
+    )
 
 
 DCGAN_COS = ScienceWorkload(
     name="dcgan-cos",
     title="DCGAN on matter distributions",
     official=_size(
-        OFFICIAL, _data(OFFICIAL, "cos-128", 8 * 524_288, 8 * 65_536), {"spectrum": 0.05, "ks": 0.05},
-        batch_size=64, epochs=50,
+        OFFICIAL,
+        _data(OFFICIAL, "cos-128", 8 * 524_288, 8 * 65_536),
+        {"spectrum": 0.05, "ks": 0.05},
+        batch_size=64,
+        epochs=50,
     ),
     rehearsal=_size(
-        REHEARSAL, _data(REHEARSAL, "cos-fields-32", 1_920, 480), {"spectrum": 0.25, "ks": 0.15},
-        batch_size=32, epochs=20,
+        REHEARSAL,
+        _data(REHEARSAL, "cos-fields-32", 1_920, 480),
+        {"spectrum": 0.25, "ks": 0.15},
+        batch_size=32,
+        epochs=20,
     ),
-)  # fmt: skip
+)

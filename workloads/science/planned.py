@@ -13,6 +13,12 @@ def planned(needs: DataNeeds) -> ScienceSet:
     counts = needs.train_examples, needs.validation_examples, needs.test_examples
     fingerprint = hashlib.sha256(f"planned {needs.folder} {counts}".encode()).hexdigest()
     return ScienceSet(
-        needs.source, needs.train_examples, needs.validation_examples, needs.input_shape, needs.target_shape,
-        fingerprint, generated=True, test_images=needs.test_examples,
-    )  # fmt: skip
+        needs.source,
+        needs.train_examples,
+        needs.validation_examples,
+        needs.input_shape,
+        needs.target_shape,
+        fingerprint,
+        generated=True,
+        test_images=needs.test_examples,
+    )

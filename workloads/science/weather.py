@@ -35,9 +35,14 @@ def roi_align_operations(regions: int, settings: DetectionSettings) -> int:
 
 def _data(settings: DetectionSettings, train: int, validation: int) -> DataNeeds:
     return DataNeeds(
-        source="ewa", folder=f"ewa-{settings.image[0]}", input_shape=(*settings.image, settings.channels),
-        target_shape=settings.target_shape, blank_target=-1.0, train_examples=train, validation_examples=validation,
-    )  # fmt: skip
+        source="ewa",
+        folder=f"ewa-{settings.image[0]}",
+        input_shape=(*settings.image, settings.channels),
+        target_shape=settings.target_shape,
+        blank_target=-1.0,
+        train_examples=train,
+        validation_examples=validation,
+    )
 
 
 def _size(
@@ -54,27 +59,45 @@ def _size(
         evaluation=(NetworkPasses(network="body", backward=0), NetworkPasses(network=found, backward=0)),
         further_training=roi_align_operations(settings.regions.total, settings),
         further_evaluation=roi_align_operations(settings.proposals, settings),
-        task="detection", settings=settings, data=data, schedule=schedule, target={"map@0.5": target}, higher=True,
+        task="detection",
+        settings=settings,
+        data=data,
+        schedule=schedule,
+        target={"map@0.5": target},
+        higher=True,
         **numbers,
-    )  # fmt: skip
+    )
 
 
 FRCNN_EWA = ScienceWorkload(
     name="frcnn-ewa",
     title="Faster R-CNN on extreme weather",
     official=_size(
-        OFFICIAL, _data(OFFICIAL, TRAINED, VALIDATED),
-        Schedule(optimiser="sgd", learning_rate=0.0025, warm_up=WARM_UP_STEPS / (50 * TRAINED), decay="steps",
-                 steps=((33 / 50, 0.1), (44 / 50, 0.01)), weight_decay=1e-4),
-        target=0.35, batch_size=1, epochs=50,
+        OFFICIAL,
+        _data(OFFICIAL, TRAINED, VALIDATED),
+        Schedule(
+            optimiser="sgd",
+            learning_rate=0.0025,
+            warm_up=WARM_UP_STEPS / (50 * TRAINED),
+            decay="steps",
+            steps=((33 / 50, 0.1), (44 / 50, 0.01)),
+            weight_decay=1e-4,
+        ),
+        target=0.35,
+        batch_size=1,
+        epochs=50,
     ),
     rehearsal=_size(
-        REHEARSAL, _data(REHEARSAL, REHEARSED, REHEARSED_VALIDATION),
-        Schedule(optimiser="sgd", learning_rate=0.02, warm_up=REHEARSAL_WARM_UP_STEPS / (8 * 120), decay="cosine",
-                 clip=5.0),
-        target=0.80, batch_size=4, epochs=8,
+        REHEARSAL,
+        _data(REHEARSAL, REHEARSED, REHEARSED_VALIDATION),
+        Schedule(
+            optimiser="sgd", learning_rate=0.02, warm_up=REHEARSAL_WARM_UP_STEPS / (8 * 120), decay="cosine", clip=5.0
+        ),
+        target=0.80,
+        batch_size=4,
+        epochs=8,
     ),
-)  # fmt: skip
+)
 
 
 def _half_labelled(
@@ -97,9 +120,15 @@ def _half_labelled(
         networks={"network": partial(climate_semi, settings)},
         training=(NetworkPasses(network="network"),),
         evaluation=(NetworkPasses(network="network", backward=0),),
-        task="semi_supervised", settings=settings, data=data, schedule=schedule, target={"map@0.1": target},
-        higher=True, batch_size=8, epochs=epochs,
-    )  # fmt: skip
+        task="semi_supervised",
+        settings=settings,
+        data=data,
+        schedule=schedule,
+        target={"map@0.1": target},
+        higher=True,
+        batch_size=8,
+        epochs=epochs,
+    )
 
 
 CLIMATE_SEMI = ScienceWorkload(
@@ -109,10 +138,15 @@ CLIMATE_SEMI = ScienceWorkload(
     official=_half_labelled(
         semi_supervised.OFFICIAL,
         Schedule(optimiser="sgd", learning_rate=1e-5, weight_decay=5e-5, clip=1e4),
-        target=0.45, examples=(TRAINED, VALIDATED), epochs=50,
+        target=0.45,
+        examples=(TRAINED, VALIDATED),
+        epochs=50,
     ),
     rehearsal=_half_labelled(
-        semi_supervised.REHEARSAL, Schedule(optimiser="adam", learning_rate=0.001, decay="cosine"),
-        target=0.75, examples=(REHEARSED, REHEARSED_VALIDATION), epochs=12,
+        semi_supervised.REHEARSAL,
+        Schedule(optimiser="adam", learning_rate=0.001, decay="cosine"),
+        target=0.75,
+        examples=(REHEARSED, REHEARSED_VALIDATION),
+        epochs=12,
     ),
-)  # fmt: skip
+)

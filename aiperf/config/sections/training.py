@@ -68,6 +68,8 @@ class TrainingSection(Section):
     def _earlier_name(cls, values: Any) -> Any:
         """Read `xla`, the name of `compile` in earlier runs: true, or false for the default."""
         if isinstance(values, dict) and isinstance(values.get("xla"), bool) and "compile" not in values:
-            return {**{key: value for key, value in values.items() if key != "xla"},
-                    "compile": "on" if values["xla"] else "auto"}  # fmt: skip
+            return {
+                **{key: value for key, value in values.items() if key != "xla"},
+                "compile": "on" if values["xla"] else "auto",
+            }
         return values

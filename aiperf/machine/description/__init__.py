@@ -20,6 +20,9 @@ def describe_parts(folders: Mapping[str, Path]) -> Facts:
     `folders`: folders by their role, whose file systems are described.
     """
     return {
-        **describe_processors(), **describe_devices(), **describe_fabric(), **describe_storage(folders),
+        **describe_processors(),
+        **describe_devices(),
+        **describe_fabric(),
+        **describe_storage(folders),
         **describe_programs(),
-    }  # fmt: skip
+    }

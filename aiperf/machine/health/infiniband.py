@@ -16,9 +16,15 @@ TRAFFIC = {"port_rcv_data": "infiniband_received_bytes", "port_xmit_data": "infi
 DOWN = "link_downed"
 
 ERRORS = (
-    "symbol_error", "link_error_recovery", "port_rcv_errors", "port_rcv_remote_physical_errors", "port_xmit_discards",
-    "local_link_integrity_errors", "excessive_buffer_overrun_errors", "VL15_dropped",
-)  # fmt: skip
+    "symbol_error",
+    "link_error_recovery",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_xmit_discards",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "VL15_dropped",
+)
 """Counters of what a healthy fabric does not have, or hardly."""
 
 

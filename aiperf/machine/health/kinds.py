@@ -37,9 +37,13 @@ internal/rm/health.go, after the XID table in docs.nvidia.com/deploy/xid-errors)
 """
 
 NODE_COUNTERS = (
-    "infiniband_errors", "infiniband_link_downs", "cpu_throttle_events", "cpu_quota_held_s", "nfs_retransmissions",
+    "infiniband_errors",
+    "infiniband_link_downs",
+    "cpu_throttle_events",
+    "cpu_quota_held_s",
+    "nfs_retransmissions",
     "nfs_timeouts",
-)  # fmt: skip
+)
 """Counters of a node."""
 
 STATES = ("slowed", "remap_failure", "pcie_width", "xid")

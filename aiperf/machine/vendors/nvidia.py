@@ -131,8 +131,14 @@ class Nvidia:
 NVLINKS = {1: "1", 2: "2", 3: "2.2", 4: "3", 5: "3.1", 6: "4", 7: "5", 8: "6"}
 """Generations of NVLink by NVML's numbers (NVML_NVLINK_VERSION_*)."""
 
-PLACES = {0: "on one board", 10: "at one switch", 20: "at several switches", 30: "at one host bridge",
-          40: "at one processor", 50: "at different processors"}  # fmt: skip
+PLACES = {
+    0: "on one board",
+    10: "at one switch",
+    20: "at several switches",
+    30: "at one host bridge",
+    40: "at one processor",
+    50: "at different processors",
+}
 """Places of two GPUs by their common ancestor (NVML_TOPOLOGY_*)."""
 
 
@@ -263,8 +269,11 @@ def _ecc_errors(nvml: Any, gpu: Any, kind: str) -> Any:
 def _field(nvml: Any, gpu: Any, field: int) -> int | None:
     """A counter among the fields of NVML, as an unsigned long; None if this GPU has none."""
     (found,) = nvml.nvmlDeviceGetFieldValues(gpu, [field])
-    wide = {pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal", pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
-            pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal"}  # fmt: skip
+    wide = {
+        pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+        pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+        pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    }
     name = wide.get(found.valueType)
     return getattr(found.value, name) if found.nvmlReturn == pynvml.NVML_SUCCESS and name is not None else None
 
@@ -289,12 +298,15 @@ FIELDS: Mapping[str, Callable[[Any, Any], Any]] = {
     "DCGM_FI_DEV_PCIE_LINK_WIDTH": _asks("CurrPcieLinkWidth"),
     "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": _asks("MaxPcieLinkWidth"),
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _asks("PcieReplayCounter"),
-    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL":
-        lambda nvml, gpu: _field(nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
-    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL":
-        lambda nvml, gpu: _field(nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
-    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL":
-        lambda nvml, gpu: _field(nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
-}  # fmt: skip
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": lambda nvml, gpu: _field(
+        nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
+    ),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": lambda nvml, gpu: _field(
+        nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL
+    ),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": lambda nvml, gpu: _field(
+        nvml, gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL
+    ),
+}
 """Telemetry in DCGM's units: percent, percent, MiB, MiB, W, mJ since driver start, °C, MHz, MHz;
 then reasons as bits, and counts of errors and lanes."""

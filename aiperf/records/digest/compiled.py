@@ -45,9 +45,13 @@ def over(trial: int, how: How, kind: str, predicted: float | None, qualities: Ma
     """An entry of a trial's end, with its qualities by epoch."""
     numbers = tuple(sorted(qualities))
     return Over(
-        trial=trial, how=how, kind=kind[:200], predicted=predicted, epochs=numbers,
+        trial=trial,
+        how=how,
+        kind=kind[:200],
+        predicted=predicted,
+        epochs=numbers,
         qualities=tuple(qualities[number] for number in numbers),
-    )  # fmt: skip
+    )
 
 
 def compile_entries(ledger: Ledger) -> Iterator[Entry]:

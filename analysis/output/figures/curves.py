@@ -32,8 +32,13 @@ def score_curve(data: RunData) -> Drawing:
         times = [point.t_ms / 1000 / unit_s for point in points]
         axes.plot(times, [point.ops / size for point in points], color=COLOURS[0], label="score")
         if not data.is_science:
-            axes.plot(times, [point.regulated_ops / size for point in points], color=COLOURS[1], linestyle="--",
-                      label="regulated score")  # fmt: skip
+            axes.plot(
+                times,
+                [point.regulated_ops / size for point in points],
+                color=COLOURS[1],
+                linestyle="--",
+                label="regulated score",
+            )
         axes.set(xlabel=f"{unit} since the start", ylabel=f"score ({prefix}OPS)", xlim=(0, None), ylim=(0, None))
         axes.legend(loc="best")
 
@@ -67,8 +72,12 @@ def utilisation(data: RunData) -> Drawing | None:
         middles = (edges[1:] + edges[:-1]) / 2
         for label, values in sampled.items():
             axes.plot((middles - edges[0]) / 1000 / unit_s, values, label=label, marker="." if len(values) < 3 else "")
-        axes.set(xlabel=f"{unit} since the start", ylabel="in use (%)", ylim=(0, 102),
-                 xlim=(0, data.duration_ms / 1000 / unit_s))  # fmt: skip
+        axes.set(
+            xlabel=f"{unit} since the start",
+            ylabel="in use (%)",
+            ylim=(0, 102),
+            xlim=(0, data.duration_ms / 1000 / unit_s),
+        )
         axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
     return draw("utilisation", "Use of the nodes over time, mean over all nodes.", paint)

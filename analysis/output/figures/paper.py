@@ -23,10 +23,17 @@ COLUMN_IN = 3.4
 """Width of a column of text: 85 to 89 mm in journals of IEEE, ACM and Springer."""
 
 LOOKS = (
-    ("#0b3c5d", "-", "o"), ("#e08a00", "--", "s"), ("#7a1f3d", ":", "D"), ("#5ab8e8", "-.", "^"),
-    ("#0c6b4f", (0, (5, 1, 1, 1, 1, 1)), "v"), ("#9aa0a8", (0, (1, 1)), "P"), ("#3d2f8f", (0, (8, 2)), "X"),
-    ("#d98cb3", (0, (1, 3)), "<"), ("#4a3b12", (0, (4, 1, 1, 1)), ">"), ("#7fb069", (0, (8, 2, 2, 2)), "h"),
-)  # fmt: skip
+    ("#0b3c5d", "-", "o"),
+    ("#e08a00", "--", "s"),
+    ("#7a1f3d", ":", "D"),
+    ("#5ab8e8", "-.", "^"),
+    ("#0c6b4f", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    ("#9aa0a8", (0, (1, 1)), "P"),
+    ("#3d2f8f", (0, (8, 2)), "X"),
+    ("#d98cb3", (0, (1, 3)), "<"),
+    ("#4a3b12", (0, (4, 1, 1, 1)), ">"),
+    ("#7fb069", (0, (8, 2, 2, 2)), "h"),
+)
 """Colour, dashes and mark of a line; neighbours differ in lightness."""
 
 MARKS = 6
@@ -125,8 +132,15 @@ def _paint_course(axes: Any, system: str, lines: Sequence[Line]) -> None:
     unit_s, _ = _unit(lines)
     for line, (colour, dashes, mark) in zip(lines, _looks(lines), strict=True):
         step = max(1, len(line.times_s) // MARKS)
-        axes.plot(line.times_s / unit_s, line.ops / size, color=colour, linestyle=dashes, marker=mark, markevery=step,
-                  label=f"{line.size}: {si(float(line.ops[-1]), 'OPS')}")  # fmt: skip
+        axes.plot(
+            line.times_s / unit_s,
+            line.ops / size,
+            color=colour,
+            linestyle=dashes,
+            marker=mark,
+            markevery=step,
+            label=f"{line.size}: {si(float(line.ops[-1]), 'OPS')}",
+        )
         if line.regulated_ops is not None:
             axes.plot(line.times_s / unit_s, line.regulated_ops / size, color=colour, linestyle=dashes, linewidth=0.5)
     axes.set_title(system, fontsize=7)
@@ -144,8 +158,15 @@ def _legend(axes: Any, columns: int, above: float = 1.0) -> None:
 
     In the middle of the axes, one wider than they are would be cut off on both sides.
     """
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, above), ncols=columns, handlelength=2.6, columnspacing=1.0,
-                borderaxespad=0.3, borderpad=0.1)  # fmt: skip
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.0, above),
+        ncols=columns,
+        handlelength=2.6,
+        columnspacing=1.0,
+        borderaxespad=0.3,
+        borderpad=0.1,
+    )
 
 
 def _looks(lines: Sequence[Line]) -> list[tuple[Any, Any, str]]:
@@ -168,8 +189,14 @@ def _in_use(lines: Sequence[Line]) -> Drawing:
                 middles = (line.edges_s[1:] + line.edges_s[:-1]) / 2 / unit_s
                 named = f"{line.size} of {line.system}" if several else line.size
                 axes.fill_between(middles, use.least, use.most, color=colour, alpha=alpha, linewidth=0)
-                axes.plot(middles, use.mean, color=colour, linestyle=dashes, label=f"{named}: {use.average:.1f} %",
-                          marker="." if len(middles) < 3 else "")  # fmt: skip
+                axes.plot(
+                    middles,
+                    use.mean,
+                    color=colour,
+                    linestyle=dashes,
+                    label=f"{named}: {use.average:.1f} %",
+                    marker="." if len(middles) < 3 else "",
+                )
             axes.set(ylabel=name, ylim=(0, 102), xlim=(0, None))
             _legend(axes, 1 if several else 2)
         panels[1].set_xlabel(f"{unit} since the start")

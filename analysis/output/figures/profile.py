@@ -17,9 +17,11 @@ PHASE_COLOURS = {
 MOST_OPERATIONS = 14
 
 STACK = (
-    ("weights", "weights_bytes"), ("intermediate", "intermediate_bytes"), ("temporary", "temporary_bytes"),
+    ("weights", "weights_bytes"),
+    ("intermediate", "intermediate_bytes"),
+    ("temporary", "temporary_bytes"),
     ("unexplained", "unexplained_bytes"),
-)  # fmt: skip
+)
 
 
 def profile_chart(profile: Profile) -> Drawing:
@@ -38,8 +40,13 @@ def profile_chart(profile: Profile) -> Drawing:
             for item in profile.operations:
                 if item.phase == phase:
                     width[item.operation] = width.get(item.operation, 0.0) + 1000 * item.seconds
-            left.barh(range(len(shown)), [width.get(name, 0.0) for name in shown], left=[start[name] for name in shown],
-                      color=PHASE_COLOURS[phase], label=phase)  # fmt: skip
+            left.barh(
+                range(len(shown)),
+                [width.get(name, 0.0) for name in shown],
+                left=[start[name] for name in shown],
+                color=PHASE_COLOURS[phase],
+                label=phase,
+            )
             start = {name: start[name] + width.get(name, 0.0) for name in shown}
         left.set_yticks(range(len(shown)), labels)
         left.set_xlabel("milliseconds per step, over all threads")
@@ -68,12 +75,20 @@ def timeline_chart(profile: Profile) -> Drawing:
         top.set_yticks([0], ["mean step"])
         top.set_xlim(0, limit_ms)
         top.grid(visible=False)
-        figure.legend(*top.get_legend_handles_labels(), loc="outside upper center", ncols=len(PHASES),
-                      columnspacing=1.0, handlelength=1.0)  # fmt: skip
+        figure.legend(
+            *top.get_legend_handles_labels(),
+            loc="outside upper center",
+            ncols=len(PHASES),
+            columnspacing=1.0,
+            handlelength=1.0,
+        )
         for row, lane in enumerate(lanes):
             for phase in PHASES:
-                own = [(1000 * block.start_s, 1000 * (block.end_s - block.start_s))
-                       for block in blocks if block.lane == lane and block.phase == phase]  # fmt: skip
+                own = [
+                    (1000 * block.start_s, 1000 * (block.end_s - block.start_s))
+                    for block in blocks
+                    if block.lane == lane and block.phase == phase
+                ]
                 bottom.broken_barh(own, (row - 0.35, 0.7), color=PHASE_COLOURS[phase], linewidth=0)
         bottom.set_yticks(range(len(lanes)), [names[lane] for lane in lanes])
         bottom.invert_yaxis()

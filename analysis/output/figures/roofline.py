@@ -47,8 +47,9 @@ class Roofline:
     @property
     def top(self) -> float:
         """The largest rate of the figure."""
-        return max([*(part.gemm_ops for part in self.ceilings),
-                    *(mark.ops for own in self.marks.values() for mark in own)])  # fmt: skip
+        return max(
+            [*(part.gemm_ops for part in self.ceilings), *(mark.ops for own in self.marks.values() for mark in own)]
+        )
 
     def roof(self, part: CeilingPart) -> tuple[list[float], list[float]]:
         """The corners of a ceiling: intensities and operations per second."""
@@ -95,8 +96,15 @@ def _paint(figure: Any, found: Roofline) -> None:
         xs, ys = found.roof(part)
         axes.plot(xs, _scaled(ys, size), color=INK, linewidth=1.2, label="ceiling")
     for name, marks in found.marks.items():
-        axes.plot([mark.intensity for mark in marks], _scaled([mark.ops for mark in marks], size), "o",
-                  color=SERIES[name], markersize=4, alpha=0.8, label=name)  # fmt: skip
+        axes.plot(
+            [mark.intensity for mark in marks],
+            _scaled([mark.ops for mark in marks], size),
+            "o",
+            color=SERIES[name],
+            markersize=4,
+            alpha=0.8,
+            label=name,
+        )
     axes.set(xscale="log", yscale="log", xlabel="operations a byte", ylabel=f"{prefix}OPS")
     axes.legend(loc="lower right", fontsize=8)
 

@@ -55,13 +55,20 @@ def architecture_chart(report: Report) -> Drawing | None:
             parent = found.get(grown.parent or "")
             if parent is not None:
                 axes.plot(
-                    [parent.image_operations / size, grown.image_operations / size], [parent.accuracy, grown.accuracy],
-                    color=GRID, linewidth=0.6, zorder=1,
-                )  # fmt: skip
+                    [parent.image_operations / size, grown.image_operations / size],
+                    [parent.accuracy, grown.accuracy],
+                    color=GRID,
+                    linewidth=0.6,
+                    zorder=1,
+                )
         axes.scatter(
-            [grown.image_operations / size for grown in found.values()], [grown.accuracy for grown in found.values()],
-            s=18, color=COLOURS[0], zorder=2, rasterized=len(found) > 2000,
-        )  # fmt: skip
+            [grown.image_operations / size for grown in found.values()],
+            [grown.accuracy for grown in found.values()],
+            s=18,
+            color=COLOURS[0],
+            zorder=2,
+            rasterized=len(found) > 2000,
+        )
         axes.set(xlabel=f"operations of training one image ({prefix}OP)", ylabel="best top-1 accuracy")
 
     caption = f"{len(found)} architectures: operations of training one image against the best accuracy."
@@ -87,9 +94,14 @@ def family_tree(report: Report) -> Drawing | None:
                 (x0, y0), (x1, y1) = places[str(parent)], places[name]
                 axes.plot([x0, x1], [y0, y1], color=GRID, linewidth=0.8, zorder=1)
         marks = axes.scatter(
-            [places[name][0] for name in shown], [places[name][1] for name in shown],
-            c=[found[name].accuracy for name in shown], cmap="cividis", edgecolors=GRID, s=28, zorder=2,
-        )  # fmt: skip
+            [places[name][0] for name in shown],
+            [places[name][1] for name in shown],
+            c=[found[name].accuracy for name in shown],
+            cmap="cividis",
+            edgecolors=GRID,
+            s=28,
+            zorder=2,
+        )
         few = len(shown) <= MOST_NAMES
         for name in shown if few else [max(shown, key=lambda name: found[name].accuracy)]:
             axes.annotate(f"trial {found[name].first_trial}", places[name], xytext=(5, 5), textcoords="offset points")
@@ -153,9 +165,13 @@ def tuner_chart(report: Report) -> Drawing | None:
         for axes, name, colour in zip(every, varied, COLOURS * len(varied), strict=False):
             own = [trial for trial in points if name in trial.hyperparameters]
             axes.scatter(
-                [trial.hyperparameters[name] for trial in own], [trial.best_accuracy for trial in own],
-                s=14, alpha=0.7, color=colour, rasterized=len(own) > 2000,
-            )  # fmt: skip
+                [trial.hyperparameters[name] for trial in own],
+                [trial.best_accuracy for trial in own],
+                s=14,
+                alpha=0.7,
+                color=colour,
+                rasterized=len(own) > 2000,
+            )
             axes.set_xlabel(name.replace("_", " "))
             if all(isinstance(trial.hyperparameters[name], int) for trial in own):
                 axes.xaxis.get_major_locator().set_params(integer=True)

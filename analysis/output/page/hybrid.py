@@ -11,8 +11,9 @@ Shown = dict[str, str]
 
 def group_rows(part: HybridPart) -> list[Shown]:
     """A row for each group, over all trainings."""
-    return [{"group": str(group.group), "epochs": str(group.epochs), **_exchanged(group)}
-            for group in part.group_details]  # fmt: skip
+    return [
+        {"group": str(group.group), "epochs": str(group.epochs), **_exchanged(group)} for group in part.group_details
+    ]
 
 
 def lost_groups(part: HybridPart) -> list[Shown]:
@@ -33,8 +34,15 @@ def lost_groups(part: HybridPart) -> list[Shown]:
 
 def server_rows(part: HybridPart) -> list[Shown]:
     """A row for each parameter server, over all trainings."""
-    return [{"server": str(server.server), "updates": f"{server.updates:,}", "busy": percent(server.busy_share),
-             "restarts": str(server.restarts)} for server in part.server_details]  # fmt: skip
+    return [
+        {
+            "server": str(server.server),
+            "updates": f"{server.updates:,}",
+            "busy": percent(server.busy_share),
+            "restarts": str(server.restarts),
+        }
+        for server in part.server_details
+    ]
 
 
 def training_rows(part: HybridPart) -> list[Shown]:

@@ -115,8 +115,10 @@ def replicas_of(report: Report) -> str:
 
 def _node(facts: NodeFacts) -> str:
     cpus = f"{facts.cpu_count} CPU{'' if facts.cpu_count == 1 else 's'}" if facts.cpu_count else "CPUs"
-    parts = [f"{cpus} ({facts.cpu_model})" if facts.cpu_model else cpus if facts.cpu_count else "",
-             f"{facts.memory_bytes / GIB:.1f} GiB memory" if facts.memory_bytes else ""]  # fmt: skip
+    parts = [
+        f"{cpus} ({facts.cpu_model})" if facts.cpu_model else cpus if facts.cpu_count else "",
+        f"{facts.memory_bytes / GIB:.1f} GiB memory" if facts.memory_bytes else "",
+    ]
     return ", ".join(filter(None, parts))
 
 
@@ -129,8 +131,11 @@ def _accelerators(facts: NodeFacts) -> str:
 
 def _lost(nodes: Sequence[NodeFacts]) -> str:
     """Accelerators that did not answer, with the names of their nodes."""
-    lost = [f"{facts.host or 'a node without a name'}: {facts.lost_accelerators}" for facts in nodes
-            if facts.lost_accelerators]  # fmt: skip
+    lost = [
+        f"{facts.host or 'a node without a name'}: {facts.lost_accelerators}"
+        for facts in nodes
+        if facts.lost_accelerators
+    ]
     return "; ".join([*lost[:MOST_KINDS], *[f"and on {len(lost) - MOST_KINDS} more nodes"] * (len(lost) > MOST_KINDS)])
 
 

@@ -40,14 +40,17 @@ def network_chart(paths: RunPaths, name: str, ancestor: str) -> Chart | None:
     for kind, colour in KINDS.items():
         own = [place for place, node in enumerate(layers) if change_of(node, initial) == kind]
         if own:
-            source = ColumnDataSource({
-                "x": own,
-                "top": [log2(channels(network, layers[place])) for place in own],
-                "name": [layers[place].name for place in own],
-                "what": [words(network, layers[place]) for place in own],
-            })  # fmt: skip
-            drawn.append(plot.vbar("x", top="top", width=0.8, source=source, color=colour, legend_label=kind,
-                                   name="layers"))  # fmt: skip
+            source = ColumnDataSource(
+                {
+                    "x": own,
+                    "top": [log2(channels(network, layers[place])) for place in own],
+                    "name": [layers[place].name for place in own],
+                    "what": [words(network, layers[place]) for place in own],
+                }
+            )
+            drawn.append(
+                plot.vbar("x", top="top", width=0.8, source=source, color=colour, legend_label=kind, name="layers")
+            )
     _draw_arcs(plot, skips(network, initial), max(log2(channels(network, node)) for node in layers))
     add_hover(plot, [("layer", "@name"), ("", "@what")], drawn)
     add_legend(plot)
@@ -120,7 +123,14 @@ def _draw_arcs(plot: Any, arcs: list[Arc], top: float) -> None:
         own = [(begin, end) for begin, end, added in arcs if added is new]
         heights = [top + 0.5 + min(4.0, 0.3 * (end - begin)) for begin, end in own]
         plot.bezier(
-            [begin for begin, _ in own], top + 0.2, [end for _, end in own], top + 0.2,
-            [begin for begin, _ in own], heights, [end for _, end in own], heights,
-            line_color=colour, line_width=width,
-        )  # fmt: skip
+            [begin for begin, _ in own],
+            top + 0.2,
+            [end for _, end in own],
+            top + 0.2,
+            [begin for begin, _ in own],
+            heights,
+            [end for _, end in own],
+            heights,
+            line_color=colour,
+            line_width=width,
+        )

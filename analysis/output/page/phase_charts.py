@@ -35,8 +35,13 @@ def _shares_chart(data: RunData, found: PhaseSummary) -> Chart:
     columns = {"t": middles, **{phase: values.round(2).tolist() for phase, values in parts.items()}}
     plot = new_plot(f"{unit} since the start", "share of all replicas (%)", height=HEIGHT)
     plot.x_range, plot.y_range = Range1d(0, end), Range1d(0, 100)
-    drawn = plot.vbar_stack([*parts], x="t", width=width * 1.02, source=ColumnDataSource(columns),
-                            color=[PHASE_COLOURS[phase] for phase in parts])  # fmt: skip
+    drawn = plot.vbar_stack(
+        [*parts],
+        x="t",
+        width=width * 1.02,
+        source=ColumnDataSource(columns),
+        color=[PHASE_COLOURS[phase] for phase in parts],
+    )
     tips = [("time", f"@t{{0.0[0]}} {unit}"), *((phase, f"@{phase}{{0.0}} %") for phase in parts)]
     add_hover(plot, tips, drawn[:1], "vline")
     return Chart("phases", "Share of the replicas' time by phase, over the run.", plot)
@@ -46,13 +51,16 @@ def _worst_chart(data: RunData, found: PhaseSummary) -> Chart:
     rows = [f"replica {number}" for number in found.worst]
     one_by_one = sum(map(len, found.worst.values())) <= MOST_SPANS
     unit_s, unit = time_unit(data.duration_ms / 1000)
-    plot = new_plot(f"{unit} since the start" if one_by_one else f"{unit} in each phase", "",
-                    height=min(HEIGHT, 70 + 20 * len(rows)), y_range=FactorRange(*rows[::-1]))  # fmt: skip
+    plot = new_plot(
+        f"{unit} since the start" if one_by_one else f"{unit} in each phase",
+        "",
+        height=min(HEIGHT, 70 + 20 * len(rows)),
+        y_range=FactorRange(*rows[::-1]),
+    )
     plot.x_range = Range1d(0, data.duration_ms / 1000 / unit_s)
     table = _every_span if one_by_one else _totals
     columns = table({f"replica {number}": own for number, own in found.worst.items()}, unit_s)
-    marks = plot.hbar(y="row", left="left", right="right", height=0.8, color="colour",
-                      source=ColumnDataSource(columns))  # fmt: skip
+    marks = plot.hbar(y="row", left="left", right="right", height=0.8, color="colour", source=ColumnDataSource(columns))
     add_hover(plot, [("", "@row"), ("@phase", "@length"), ("trial", "@trial")], [marks])
     most = "" if found.replicas <= WORST else f", the {WORST} of {found.replicas} that were idle or down longest"
     kind = "Phases of each replica over time" if one_by_one else "Time of each replica by phase"
@@ -60,8 +68,9 @@ def _worst_chart(data: RunData, found: PhaseSummary) -> Chart:
 
 
 def _every_span(found: dict[str, list[Span]], unit_s: float) -> dict[str, list[Any]]:
-    return _columns([(row, span.phase, span.begin_s, span.end_s, span.trial) for row, own in found.items()
-                     for span in own], unit_s)  # fmt: skip
+    return _columns(
+        [(row, span.phase, span.begin_s, span.end_s, span.trial) for row, own in found.items() for span in own], unit_s
+    )
 
 
 def _totals(found: dict[str, list[Span]], unit_s: float) -> dict[str, list[Any]]:

@@ -66,9 +66,19 @@ def _spoken(line: tuple[str, list[float]]) -> str:
 def new_plot(x_label: str, y_label: str, height: int = HEIGHT, **more: Any) -> Any:
     """An empty plot as wide as its place. The page gives INK the colour of its own text."""
     zoom = BoxZoomTool()
-    plot = figure(height=height, sizing_mode="stretch_width", tools=[zoom, WheelZoomTool(), PanTool(), ResetTool()],
-                  toolbar_location="above", toolbar_inner=True, background_fill_color=None, border_fill_color=None,
-                  outline_line_color=None, min_border=4, styles={"clip-path": CLIP}, **more)  # fmt: skip
+    plot = figure(
+        height=height,
+        sizing_mode="stretch_width",
+        tools=[zoom, WheelZoomTool(), PanTool(), ResetTool()],
+        toolbar_location="above",
+        toolbar_inner=True,
+        background_fill_color=None,
+        border_fill_color=None,
+        outline_line_color=None,
+        min_border=4,
+        styles={"clip-path": CLIP},
+        **more,
+    )
     plot.toolbar.logo, plot.toolbar.autohide, plot.toolbar.active_drag = None, True, zoom
     for axis, label in ((plot.xaxis[0], x_label), (plot.yaxis[0], y_label)):
         axis.axis_label = label

@@ -36,12 +36,14 @@ def score_chart(data: RunData) -> Chart:
     unit_s, unit = time_unit(data.duration_ms / 1000)
     points = data.course.timeline(data.start_ms, data.end_ms, max(1, data.duration_ms // POINTS))
     prefix, size = scale_of(max((max(point.ops, point.regulated_ops) for point in points), default=0.0))
-    source = ColumnDataSource({
-        "t": [round(point.t_ms / 1000 / unit_s, 4) for point in points],
-        "score": [_short(point.ops / size) for point in points],
-        "regulated": [_short(point.regulated_ops / size) for point in points],
-        "error": [_short(point.error) for point in points],
-    })  # fmt: skip
+    source = ColumnDataSource(
+        {
+            "t": [round(point.t_ms / 1000 / unit_s, 4) for point in points],
+            "score": [_short(point.ops / size) for point in points],
+            "regulated": [_short(point.regulated_ops / size) for point in points],
+            "error": [_short(point.error) for point in points],
+        }
+    )
     plot = new_plot(f"{unit} since the start", f"score ({prefix}OPS)")
     plot.x_range, plot.y_range.start = Range1d(0, data.duration_ms / 1000 / unit_s), 0
     first = plot.line("t", "score", source=source, color=COLOURS[0], line_width=2.5, legend_label="score")
@@ -49,8 +51,15 @@ def score_chart(data: RunData) -> Chart:
     if data.is_science:
         add_hover(plot, tips, [first], "vline")
         return Chart("score", "Operations per second of wall time as if the run had ended at each moment.", plot)
-    plot.line("t", "regulated", source=source, color=COLOURS[1], line_width=2, line_dash="dashed",
-              legend_label="regulated score")  # fmt: skip
+    plot.line(
+        "t",
+        "regulated",
+        source=source,
+        color=COLOURS[1],
+        line_width=2,
+        line_dash="dashed",
+        legend_label="regulated score",
+    )
     tips += [("regulated", f"@regulated{{0.00}} {prefix}OPS"), ("error", "@error{0.000}")]
     add_hover(plot, tips, [first], "vline")
     add_legend(plot)
@@ -78,14 +87,18 @@ def accuracy_chart(data: RunData) -> Chart | None:
     if len(data.work) <= MANY_TRIALS:
         _curves(plot, every.tolist())
     columns = {name: shown[name].tolist() for name in EPOCH.names or ()}
-    marks = plot.scatter("t", "accuracy", source=ColumnDataSource(columns), size=5, color=COLOURS[0], alpha=0.7,
-                         legend_label="epochs")  # fmt: skip
+    marks = plot.scatter(
+        "t", "accuracy", source=ColumnDataSource(columns), size=5, color=COLOURS[0], alpha=0.7, legend_label="epochs"
+    )
     times = [*every["t"][better].tolist(), end]
     heights = [*(float(best[place]) for place in better), float(best[-1])]
     plot.step(times, heights, mode="after", color=COLOURS[1], line_width=2.5, legend_label="best so far")
     plot.add_layout(Span(location=OFFICIAL_ACCURACY, dimension="width", line_color=COLOURS[2], line_dash="dotted"))
-    add_hover(plot, [("trial", "@trial"), ("epoch", "@epoch"), ("accuracy", "@accuracy{0.0000}"),
-                     ("time", f"@t{{0.0[0]}} {unit}")], [marks])  # fmt: skip
+    add_hover(
+        plot,
+        [("trial", "@trial"), ("epoch", "@epoch"), ("accuracy", "@accuracy{0.0000}"), ("time", f"@t{{0.0[0]}} {unit}")],
+        [marks],
+    )
     add_legend(plot)
     some = "" if len(shown) == len(every) else f"; {len(shown):,} of {len(every):,} epochs are shown"
     caption = f"Measured validation accuracy of epochs{some}. Dotted: the least that an official run reaches."
@@ -122,8 +135,12 @@ def utilisation_chart(data: RunData) -> Chart | None:
     interval_s = data.manifest.config.telemetry.interval or 30.0
     bins = max(1, min(POINTS, round(data.duration_ms / 1000 / interval_s)))
     edges = np.linspace(data.start_ms, data.end_ms, bins + 1)
-    names = {"accelerators": "accelerator_percent", "accelerator memory": "accelerator_memory_percent",
-             "CPUs": "cpu_percent", "main memory": "memory_percent"}  # fmt: skip
+    names = {
+        "accelerators": "accelerator_percent",
+        "accelerator memory": "accelerator_memory_percent",
+        "CPUs": "cpu_percent",
+        "main memory": "memory_percent",
+    }
     rows = {label: data.telemetry.binned(name, edges) for label, name in names.items()}
     middles = ((edges[1:] + edges[:-1]) / 2 - edges[0]) / 1000 / unit_s
     plot = new_plot(f"{unit} since the start", "in use (%)", height=220)
@@ -132,8 +149,17 @@ def utilisation_chart(data: RunData) -> Chart | None:
         there = ~np.isnan(values)
         if there.sum() >= 2:
             columns = {"t": middles[there].round(4).tolist(), "use": values[there].round(1).tolist()}
-            drawn.append(plot.line("t", "use", source=ColumnDataSource(columns), color=colour, line_width=2,
-                                   legend_label=label, name=label))  # fmt: skip
+            drawn.append(
+                plot.line(
+                    "t",
+                    "use",
+                    source=ColumnDataSource(columns),
+                    color=colour,
+                    line_width=2,
+                    legend_label=label,
+                    name=label,
+                )
+            )
     if not drawn:
         return None
     add_hover(plot, [("", "$name"), ("in use", "@use{0.0} %"), ("time", f"@t{{0.0[0]}} {unit}")], drawn)

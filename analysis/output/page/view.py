@@ -48,12 +48,20 @@ def hybrid_charts(report: Report) -> Iterator[Chart]:
 def _staleness(part: HybridPart) -> Chart:
     names, percents = staleness_bars(part)
     plot = new_plot("staleness", "updates (%)", x_range=names)
-    bars = plot.vbar(x="name", top="percent", width=0.8, color=COLOURS[0],
-                     source=ColumnDataSource({"name": names, "percent": percents}))  # fmt: skip
+    bars = plot.vbar(
+        x="name",
+        top="percent",
+        width=0.8,
+        color=COLOURS[0],
+        source=ColumnDataSource({"name": names, "percent": percents}),
+    )
     plot.y_range.start = 0
     add_hover(plot, [("staleness", "@name"), ("updates", "@percent{0.00} %")], [bars])
-    return Chart("staleness", "Updates by staleness: updates of others that the servers had applied since the "
-                 "weights were read.", plot)  # fmt: skip
+    return Chart(
+        "staleness",
+        "Updates by staleness: updates of others that the servers had applied since the weights were read.",
+        plot,
+    )
 
 
 def _time(part: HybridPart) -> Chart:
@@ -62,13 +70,17 @@ def _time(part: HybridPart) -> Chart:
     plot = new_plot("group", "time (%)", x_range=groups)
     columns = {name: [share.percents[number] for share in shares] for number, name in enumerate(TIMES)}
     source = ColumnDataSource({"group": groups, **columns})
-    bars = plot.vbar_stack(list(TIMES), x="group", width=0.8, color=list(TIMES.values()), source=source,
-                           legend_label=list(TIMES))  # fmt: skip
+    bars = plot.vbar_stack(
+        list(TIMES), x="group", width=0.8, color=list(TIMES.values()), source=source, legend_label=list(TIMES)
+    )
     plot.y_range.start = 0
     add_hover(plot, [("group", "@group"), *((name, f"@{{{name}}}{{0.0}} %") for name in TIMES)], bars)
     add_legend(plot)
-    return Chart("group-time", "Time of each group: computing, all-reduce and broadcast inside the group, and "
-                 "waiting for parameter servers.", plot)  # fmt: skip
+    return Chart(
+        "group-time",
+        "Time of each group: computing, all-reduce and broadcast inside the group, and waiting for parameter servers.",
+        plot,
+    )
 
 
 # The chart of the roofline: ceilings, operators and trials, with their names under the pointer.
@@ -86,11 +98,13 @@ def roofline_plot(report: Report) -> Chart | None:
         plot.line(xs, [value / size for value in ys], color=INK, line_width=1.5, legend_label="ceiling")
     marked = []
     for name, marks in found.marks.items():
-        source = ColumnDataSource({
-            "x": [float(f"{mark.intensity:.5g}") for mark in marks],
-            "y": [float(f"{mark.ops / size:.5g}") for mark in marks],
-            "name": [mark.name for mark in marks],
-        })  # fmt: skip
+        source = ColumnDataSource(
+            {
+                "x": [float(f"{mark.intensity:.5g}") for mark in marks],
+                "y": [float(f"{mark.ops / size:.5g}") for mark in marks],
+                "name": [mark.name for mark in marks],
+            }
+        )
         marked.append(plot.scatter("x", "y", source=source, size=8, color=SERIES[name], alpha=0.8, legend_label=name))
     add_hover(plot, [("", "@name"), ("operations a byte", "@x{0.00}"), (f"{prefix}OPS", "@y{0.000}")], marked)
     add_legend(plot)
@@ -118,9 +132,7 @@ def _chart(place: int, part: WorkloadPart, against: str, label: str, curves: lis
     measure = (part.measure or "quality").replace("_", " ")
     plot, marks = new_plot(label, measure), []
     for number, (model, places, qualities, epochs) in enumerate(curves):
-        source = ColumnDataSource({
-            "x": places, "quality": qualities, "epoch": epochs, "model": [model] * len(places)
-        })  # fmt: skip
+        source = ColumnDataSource({"x": places, "quality": qualities, "epoch": epochs, "model": [model] * len(places)})
         look = {"color": COLOURS[number % len(COLOURS)]}
         named = {"legend_label": f"model {model}"} if len(curves) <= NAMED else {}
         plot.line("x", "quality", source=source, line_width=2, **look, **named)
@@ -148,11 +160,17 @@ def lineage_chart(report: Report, best: Best) -> Chart:
     prefix, size = scale_of(max((grown.image_operations for grown in shown), default=1))
     plot = new_plot(f"operations of training one image ({prefix}OP)", "best top-1 accuracy")
     pairs = [(every[grown.parent], grown) for grown in shown[:MOST_LINES] if grown.parent in every]
-    plot.segment([a.image_operations / size for a, _ in pairs], [a.accuracy for a, _ in pairs],
-                 [b.image_operations / size for _, b in pairs], [b.accuracy for _, b in pairs],
-                 color=GRID, alpha=0.5)  # fmt: skip
-    marks = plot.scatter("x", "y", source=_marks(shown, size), size=8, color=COLOURS[0], alpha=0.8,
-                         legend_label="architectures")  # fmt: skip
+    plot.segment(
+        [a.image_operations / size for a, _ in pairs],
+        [a.accuracy for a, _ in pairs],
+        [b.image_operations / size for _, b in pairs],
+        [b.accuracy for _, b in pairs],
+        color=GRID,
+        alpha=0.5,
+    )
+    marks = plot.scatter(
+        "x", "y", source=_marks(shown, size), size=8, color=COLOURS[0], alpha=0.8, legend_label="architectures"
+    )
     way = [every[step.architecture] for step in best.steps if step.architecture in every]
     path = _marks(way, size)
     plot.line("x", "y", source=path, color=COLOURS[1], line_width=2.5, legend_label="the way to the best")

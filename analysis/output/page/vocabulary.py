@@ -125,8 +125,10 @@ def comparison(part: ComparisonPart) -> str:
     others = f"{count(part.compared, 'replica')} {'was' if part.compared == 1 else 'were'} compared"
     if not slow:
         return f"No replica was slow: {others} by a fit on the size of their networks and the batch size."
-    return f"{count(slow, 'replica')} held the run back: {others} by a fit on the size of their networks and the " \
-           "batch size."  # fmt: skip
+    return (
+        f"{count(slow, 'replica')} held the run back: {others} by a fit on the size of their networks and the "
+        "batch size."
+    )
 
 
 def slowness(part: EffectPart) -> str:
@@ -177,8 +179,10 @@ def goodput(part: GoodputPart) -> str:
     work = f"{percent(part.share)} of {hours} {part.unit} hours trained or evaluated work that counts once"
     if part.lost:
         largest = part.lost[0]
-        work += f"; the largest loss is {largest.cause} ({CAUSES.get(largest.cause, largest.cause)}) with " \
-                f"{percent(largest.share)}"  # fmt: skip
+        work += (
+            f"; the largest loss is {largest.cause} ({CAUSES.get(largest.cause, largest.cause)}) with "
+            f"{percent(largest.share)}"
+        )
     between_h = part.mean_time_between_interruptions_h
     if between_h is None:
         return f"{work}; nothing was interrupted."

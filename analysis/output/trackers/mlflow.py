@@ -52,9 +52,11 @@ def log_run(data: RunData, report: Report, place: str) -> str:
         os.environ.setdefault(name, value)
     if re.match(DATABASES, place) and importlib.util.find_spec("sqlalchemy") is None:
         raise EnvironmentNotReadyError(
-            [f"{place}: for databases MLflow needs more than the extra [mlflow]: name a server or a folder, or "
-             "pip install mlflow"]
-        )  # fmt: skip
+            [
+                f"{place}: for databases MLflow needs more than the extra [mlflow]: name a server or a folder, or "
+                "pip install mlflow"
+            ]
+        )
     try:
         mlflow = importlib.import_module("mlflow")
     except ModuleNotFoundError as error:

@@ -30,16 +30,23 @@ def check_origins(view: RunView, found: Mapping[str, ArchitectureFacts]) -> Iter
             continue
         if body.parent is None:
             if initial is not None and body.architecture != initial:
-                yield place.damage("architecture", f"trial {trial} without a parent trains {body.architecture}",
-                                   f"{initial}, the initial architecture")  # fmt: skip
+                yield place.damage(
+                    "architecture",
+                    f"trial {trial} without a parent trains {body.architecture}",
+                    f"{initial}, the initial architecture",
+                )
             continue
         if not 1 <= len(body.morphs) <= MAX_MORPHS:
-            yield place.damage("architecture", f"trial {trial} is {len(body.morphs)} morphs away from its parent",
-                               f"1 to {MAX_MORPHS}")  # fmt: skip
+            yield place.damage(
+                "architecture", f"trial {trial} is {len(body.morphs)} morphs away from its parent", f"1 to {MAX_MORPHS}"
+            )
         latest_ms = view.corrected(index.writer, place.time_ms) + CLOCK_TOLERANCE_MS
         if body.parent not in (initial, body.architecture) and trained.get(body.parent, latest_ms + 1) > latest_ms:
-            yield place.damage("architecture", f"trial {trial} has the parent {body.parent}",
-                               "the initial architecture, or one whose training had ended before")  # fmt: skip
+            yield place.damage(
+                "architecture",
+                f"trial {trial} has the parent {body.parent}",
+                "the initial architecture, or one whose training had ended before",
+            )
 
 
 def _trained(view: RunView) -> dict[str, int]:
@@ -86,8 +93,11 @@ def _tuned_like_base(view: RunView, index: TrialTrace[TrialStarted]) -> Iterator
     own = base.started.body
     morphs = own.morphs if own.architecture == body.architecture else ()
     if (body.parent, body.morphs) != (own.parent, morphs):
-        yield place.damage("architecture", f"trial {body.trial} has the parent {body.parent} and {len(body.morphs)} "
-                           "morphs", f"{own.parent} and {len(morphs)}, as trial {own.trial}")  # fmt: skip
+        yield place.damage(
+            "architecture",
+            f"trial {body.trial} has the parent {body.parent} and {len(body.morphs)} morphs",
+            f"{own.parent} and {len(morphs)}, as trial {own.trial}",
+        )
 
 
 def _claim(view: RunView, body: TrialStarted) -> Claim | None:

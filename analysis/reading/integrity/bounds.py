@@ -87,8 +87,14 @@ def check_order(traces: Traces) -> Iterator[Damage]:
             yield _at(traces, rows, row, "bounds", found, f"epoch {expected[row]}")
         else:
             epoch, trained, evaluated = before[row].tolist()
-            yield _at(traces, rows, row, "bounds", f"progress of trial {rows[row, TRIAL]} falls",
-                      f"at least epoch {epoch}, {trained} images trained, {evaluated} evaluated")  # fmt: skip
+            yield _at(
+                traces,
+                rows,
+                row,
+                "bounds",
+                f"progress of trial {rows[row, TRIAL]} falls",
+                f"at least epoch {epoch}, {trained} images trained, {evaluated} evaluated",
+            )
 
 
 def _positions_before(rows: Numbers, is_first: Marks, is_new: Marks) -> Numbers:

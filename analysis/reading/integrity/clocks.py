@@ -78,14 +78,21 @@ def _end(
     due_ms = released.time_ms + released.body.duration_ms
     if body.reason == "deadline":
         if body.end_ms != due_ms:
-            yield place.damage("time", f"the end is {body.end_ms - released.time_ms} ms after the release",
-                               f"{released.body.duration_ms} ms, the duration")  # fmt: skip
+            yield place.damage(
+                "time",
+                f"the end is {body.end_ms - released.time_ms} ms after the release",
+                f"{released.body.duration_ms} ms, the duration",
+            )
         elif place.time_ms < due_ms - TIMER_MS:
-            yield place.damage("time", f"the end is recorded {due_ms - place.time_ms} ms before the deadline",
-                               "at the deadline")  # fmt: skip
+            yield place.damage(
+                "time", f"the end is recorded {due_ms - place.time_ms} ms before the deadline", "at the deadline"
+            )
     elif not (latest_ms or 0) <= body.end_ms <= place.time_ms:
-        yield place.damage("time", f"the end is {body.end_ms - place.time_ms} ms after its record",
-                           "after the record before, and not after this one")  # fmt: skip
+        yield place.damage(
+            "time",
+            f"the end is {body.end_ms - place.time_ms} ms after its record",
+            "after the record before, and not after this one",
+        )
 
 
 def check_arrival(read: WriterRecords, view: RunView) -> Iterator[Damage]:

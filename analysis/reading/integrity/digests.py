@@ -118,9 +118,10 @@ class _Comparison:
                 yield self._damage(line, entry)
         file = f"history/{self.primary}.jsonl"
         closings = deque(
-            place.body for _, place in self.view.primary.events
+            place.body
+            for _, place in self.view.primary.events
             if isinstance(place.body, TrialClosed) and place.file == file and place.body.trial in self._own
-        )  # fmt: skip
+        )
         for line in lines[len(expected) :]:
             if isinstance(line.entry, Began):
                 problem = self._begin(line, line.entry)

@@ -134,8 +134,13 @@ def check_foreign(view: RunView) -> Iterator[Damage]:
         return  # a replica may have come since the primary's file was read
     for writer, file in sorted(view.writers.items()):
         if file.lines and writer not in view.primary.arrivals and not view.ledger.fences.named(writer):
-            yield Damage(file.file, None, "conflict", "no replica_ready of a primary names this writer",
-                         "one: the file is foreign")  # fmt: skip
+            yield Damage(
+                file.file,
+                None,
+                "conflict",
+                "no replica_ready of a primary names this writer",
+                "one: the file is foreign",
+            )
 
 
 def check_versions(view: RunView) -> Iterator[Damage]:
@@ -167,8 +172,9 @@ def check_fences(view: RunView) -> Iterator[Damage]:
             continue
         for writer, sequence in sorted(places.items()):
             if sequence >= lines.get(writer, 0):
-                yield place.damage("chain", f"the run is resumed after record {sequence} of {writer}",
-                                   "a record that is there")  # fmt: skip
+                yield place.damage(
+                    "chain", f"the run is resumed after record {sequence} of {writer}", "a record that is there"
+                )
                 break
     yield from _claims(view.primary)
 

@@ -42,26 +42,41 @@ from analysis.reading.integrity.witness import (
 from analysis.reading.workers import Workers
 
 TRIAL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
-    check_start, check_facts, check_exchanges, check_closing,
-)  # fmt: skip
+    check_start,
+    check_facts,
+    check_exchanges,
+    check_closing,
+)
 """Checks of a trial's records, against those of the primary."""
 
 MODEL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...] = (
-    check_model_start, check_model_facts, check_exchanges, check_closing,
-)  # fmt: skip
+    check_model_start,
+    check_model_facts,
+    check_exchanges,
+    check_closing,
+)
 """Checks of a scientific trial's records, against those of the primary."""
 
 RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
-    check_moments, check_arrivals, check_turns, check_unclosed, check_late, check_fences, check_states,
-)  # fmt: skip
+    check_moments,
+    check_arrivals,
+    check_turns,
+    check_unclosed,
+    check_late,
+    check_fences,
+    check_states,
+)
 """Checks of a run whose files are all read."""
 
 AUTOML_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (check_jobs, check_ends)
 """Further checks of a run of AutoML."""
 
 SCIENCE_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
-    check_model_jobs, check_model_ends, check_same_terms, check_workload_images,
-)  # fmt: skip
+    check_model_jobs,
+    check_model_ends,
+    check_same_terms,
+    check_workload_images,
+)
 """Further checks of a run of scientific workloads."""
 
 

@@ -114,8 +114,9 @@ def check_turns(view: RunView) -> Iterator[Damage]:
             if not released:
                 yield place.damage("time", f"job {body.trial} is issued", "the release of the replicas before")
             if stopping:
-                yield place.damage("conflict", f"job {body.trial} is issued after a trial was stopped",
-                                   "none: the run had ended")  # fmt: skip
+                yield place.damage(
+                    "conflict", f"job {body.trial} is issued after a trial was stopped", "none: the run had ended"
+                )
             if body.replica in open_:
                 found = f"job {body.trial} is issued while trial {open_[body.replica]} of the replica is in progress"
                 yield place.damage("conflict", found, "one trial at a time")

@@ -75,8 +75,13 @@ def _numbers(file: str, heads: Numbers) -> Iterator[Damage]:
     before = np.concatenate([np.full((1, 2), -1), heads[:-1, (PLACE, SEQUENCE)]])
     expected = before[:, 1] + heads[:, PLACE] - before[:, 0]
     for row in np.flatnonzero(heads[:, SEQUENCE] != expected):
-        yield Damage(file, int(heads[row, PLACE]) + 1, "sequence", f"the record has number {heads[row, SEQUENCE]}",
-                     f"number {expected[row]}")  # fmt: skip
+        yield Damage(
+            file,
+            int(heads[row, PLACE]) + 1,
+            "sequence",
+            f"the record has number {heads[row, SEQUENCE]}",
+            f"number {expected[row]}",
+        )
 
 
 def _clocks(file: str, heads: Numbers) -> Iterator[Damage]:

@@ -119,9 +119,17 @@ def rows_of_model(trace: Trace, view: RunView) -> Iterator[EpochRows]:
 
 
 SHARED = (
-    "networks", "training_passes", "evaluation_passes", "further_training", "further_evaluation", "target", "higher",
-    "dataset", "generated", "fingerprint",
-)  # fmt: skip
+    "networks",
+    "training_passes",
+    "evaluation_passes",
+    "further_training",
+    "further_evaluation",
+    "target",
+    "higher",
+    "dataset",
+    "generated",
+    "fingerprint",
+)
 """Fields in which all trials of a workload agree."""
 
 Model = tuple[str | None, int | None]

@@ -113,10 +113,12 @@ class Traces:
         `turns` has a row for each change: the place of the line, and the place in `trials` of the
         one in progress from there on; -1: none.
         """
-        every = np.concatenate([
-            np.column_stack([progress, np.zeros(len(progress), np.int64)]),
-            np.column_stack([epochs.whole[:, : EVALUATED + 1], np.ones(len(epochs), np.int64)]),
-        ])  # fmt: skip
+        every = np.concatenate(
+            [
+                np.column_stack([progress, np.zeros(len(progress), np.int64)]),
+                np.column_stack([epochs.whole[:, : EVALUATED + 1], np.ones(len(epochs), np.int64)]),
+            ]
+        )
         every = every[np.argsort(every[:, PLACE], kind="stable")]
         numbers = np.array([-1, *(trace.trial for trace in self.trials)], np.int64)
         # The turn before each line; -1 in front stands for lines before the first one.

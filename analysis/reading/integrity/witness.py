@@ -100,8 +100,11 @@ class _Heard:
     def of(cls, writer: str, view: RunView) -> _Heard:
         """Collect the records of a writer."""
         every = list(view.primary.witnessed.of(writer))
-        places = [(view.primary.witnessed.files[number][0], heard, row)
-                  for number, heard in every for row in range(len(heard))]  # fmt: skip
+        places = [
+            (view.primary.witnessed.files[number][0], heard, row)
+            for number, heard in every
+            for row in range(len(heard))
+        ]
         numbers = np.concatenate([rows_of(7), *(heard.rows for _, heard in every)])
         digests = np.concatenate([texts(()), *(heard.digests for _, heard in every)])
         order = np.argsort(numbers[:, RECORD], kind="stable")
@@ -129,8 +132,10 @@ def _untimely(file: str, line: int, after_ms: int, witness: Placed[EpochWitnesse
 
 def _as_heard(witness: Placed[EpochWitnessed]) -> str:
     body = witness.body
-    return f"epoch {body.epoch} of trial {body.trial}, with the hash {body.digest}, as {witness.file} line " \
-           f"{witness.line} says"  # fmt: skip
+    return (
+        f"epoch {body.epoch} of trial {body.trial}, with the hash {body.digest}, as {witness.file} line "
+        f"{witness.line} says"
+    )
 
 
 def _unheard(read: WriterRecords, epochs: Epochs, heard: Numbers, view: RunView) -> Iterator[Damage]:
@@ -173,13 +178,19 @@ def check_closing(trace: TrialTrace[Any], view: RunView) -> Iterator[Damage]:
         how, until = closing.body.how, closing.body.sequence
         if closing.body.writer != trace.writer:
             if how != "lost" or trace.ended is not None:
-                yield trace.started.damage("witness", f"trial {trace.trial} was trained by {trace.writer}",
-                                           f"{closing.body.writer}, as {_place(closing)} says")  # fmt: skip
+                yield trace.started.damage(
+                    "witness",
+                    f"trial {trace.trial} was trained by {trace.writer}",
+                    f"{closing.body.writer}, as {_place(closing)} says",
+                )
             continue
         outcome, place = _outcome(trace, until)
         if outcome not in _ALLOWED[how]:
-            yield place.damage("witness", f"trial {trace.trial} {_WORDS[outcome]}",
-                               f"it was closed as {how}, as {_place(closing)} says")  # fmt: skip
+            yield place.damage(
+                "witness",
+                f"trial {trace.trial} {_WORDS[outcome]}",
+                f"it was closed as {how}, as {_place(closing)} says",
+            )
 
 
 _ALLOWED = {
@@ -190,8 +201,13 @@ _ALLOWED = {
     "stopped": {"ended", "stopped", "open"},
     "lost": {"ended", "failed", "cancelled", "stopped", "open"},
 }
-_WORDS = {"ended": "ended by itself", "failed": "failed", "cancelled": "was cancelled", "stopped": "was stopped",
-          "open": "did not end"}  # fmt: skip
+_WORDS = {
+    "ended": "ended by itself",
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "stopped": "was stopped",
+    "open": "did not end",
+}
 
 
 def _outcome(trace: TrialTrace[Any], until: int | None) -> tuple[str, Placed[object]]:
@@ -220,11 +236,21 @@ def check_closings(read: WriterRecords, view: RunView) -> Iterator[Damage]:
             continue
         found = read.lines.hashes.get(sequence)
         if found is None:
-            yield Damage(read.file, None, "witness", f"the file ends with record {read.lines.count - 1}",
-                         f"record {sequence} at least, as {_place(closing)} says")  # fmt: skip
+            yield Damage(
+                read.file,
+                None,
+                "witness",
+                f"the file ends with record {read.lines.count - 1}",
+                f"record {sequence} at least, as {_place(closing)} says",
+            )
         elif found != digest:
-            yield Damage(read.file, sequence + 1, "witness", f"a record with the hash {found}",
-                         f"{digest}, as {_place(closing)} says")  # fmt: skip
+            yield Damage(
+                read.file,
+                sequence + 1,
+                "witness",
+                f"a record with the hash {found}",
+                f"{digest}, as {_place(closing)} says",
+            )
 
 
 def check_unclosed(view: RunView) -> Iterator[Damage]:

@@ -21,8 +21,11 @@ WORKING = ("train", *WAITS.values(), "evaluate", "checkpoint", "storage")
 gradients of all ranks (`all-reduce`), and for parameter servers (`servers`).
 """
 
-NAMES = {"input": "waiting for images", "all-reduce": "all-reduce, with waits for its slowest rank,",
-         "servers": "waiting for parameter servers"}  # fmt: skip
+NAMES = {
+    "input": "waiting for images",
+    "all-reduce": "all-reduce, with waits for its slowest rank,",
+    "servers": "waiting for parameter servers",
+}
 """Words for phases that are parts of training."""
 
 BETWEEN = ("search", "start", "build", "checkpoint", "storage", "idle")
@@ -103,9 +106,12 @@ def load_of(node: NodeSeries | None, working: WorkIntervals) -> Load:
         return Load()
     clock = "accelerator_clock_mhz"
     return Load(
-        mean_while_working(node, clock, working), lowest_while_working(node, clock, working),
-        mean_while_working(node, "cpu_percent", working), _held(node, working), _slowed(node, working),
-    )  # fmt: skip
+        mean_while_working(node, clock, working),
+        lowest_while_working(node, clock, working),
+        mean_while_working(node, "cpu_percent", working),
+        _held(node, working),
+        _slowed(node, working),
+    )
 
 
 def _held(node: NodeSeries, working: WorkIntervals) -> float | None:

@@ -35,9 +35,12 @@ def cost_part(data: RunData, replicas: Sequence[ReplicaPart], energy: EnergyPart
     if energy.metered is not None:
         joules = energy.metered.joules
     return CostPart(
-        nodes=nodes, node_hours=seconds / S_PER_HOUR, amount=price_of(price, seconds, joules), currency=price.currency,
+        nodes=nodes,
+        node_hours=seconds / S_PER_HOUR,
+        amount=price_of(price, seconds, joules),
+        currency=price.currency,
         source=price.source,
-    )  # fmt: skip
+    )
 
 
 def _nodes(data: RunData, replicas: Sequence[ReplicaPart]) -> int:

@@ -130,9 +130,11 @@ def _productivity(part: NodeHoursPart) -> tuple[float, str]:
 
 def _lost(hours: Counter[str]) -> tuple[LostPart, ...]:
     every = sum(hours.values())
-    return tuple(LostPart(cause=cause, hours=own, share=own / every)
-                 for cause, own in sorted(hours.items(), key=lambda item: (-item[1], item[0]))
-                 if cause != PRODUCTIVE and own > 0)  # fmt: skip
+    return tuple(
+        LostPart(cause=cause, hours=own, share=own / every)
+        for cause, own in sorted(hours.items(), key=lambda item: (-item[1], item[0]))
+        if cause != PRODUCTIVE and own > 0
+    )
 
 
 def _interruptions(data: RunData) -> int:
@@ -141,10 +143,15 @@ def _interruptions(data: RunData) -> int:
     if start_ms is None:
         return 0
     losses = [
-        loss.time_ms for entry in ledger.replicas.values() for loss in entry.losses
+        loss.time_ms
+        for entry in ledger.replicas.values()
+        for loss in entry.losses
         if any(arrival.time_ms <= loss.time_ms for arrival in entry.arrivals)
-    ]  # fmt: skip
-    failures = [ledger.corrected(trial.writer, trial.failed.time_ms)
-                for trial in ledger.trials.values() if trial.failed is not None]  # fmt: skip
+    ]
+    failures = [
+        ledger.corrected(trial.writer, trial.failed.time_ms)
+        for trial in ledger.trials.values()
+        if trial.failed is not None
+    ]
     resumptions = [item.time_ms for item in ledger.resumptions if not item.body.new_clock]
     return sum(start_ms <= moment <= data.end_ms for moment in (*losses, *failures, *resumptions))

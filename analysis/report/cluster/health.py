@@ -95,10 +95,16 @@ def _signs(node: NodeSeries, working: list[WorkIntervals], run: tuple[int, int])
         busy = reduce(or_, (inside(times, each) for each in working), np.zeros(len(times), bool))
         grave = sign.kind in GRAVE or (sign.kind in SLOWING and bool(busy.any()))
         yield SignPart(
-            node=node.host, device=sign.device or None, kind=sign.kind, samples=len(times), working=int(busy.sum()),
-            amount=_amount(sign.kind, values), first_t_s=(float(times[0]) - start_ms) / 1000, grave=grave,
+            node=node.host,
+            device=sign.device or None,
+            kind=sign.kind,
+            samples=len(times),
+            working=int(busy.sum()),
+            amount=_amount(sign.kind, values),
+            first_t_s=(float(times[0]) - start_ms) / 1000,
+            grave=grave,
             text=_text(Sign(sign.kind, sign.device, times, values), int(busy.sum()), start_ms),
-        )  # fmt: skip
+        )
 
 
 def _amount(kind: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:

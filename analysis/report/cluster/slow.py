@@ -83,8 +83,10 @@ def compare(evidence: Evidence) -> Comparison:
         last[replica] = trial, kind, end_ms, (end_ms - begin_ms) / 1000
     between = {kind: _shares(own) for kind, own in kinds.between.items()}
     hosts = {replica: machine.host or "" for replica, machine in evidence.machines.items()}
-    loads = {replica: load_of(evidence.nodes.get(hosts.get(replica, "")), working)
-             for replica, working in evidence.busy.items()}  # fmt: skip
+    loads = {
+        replica: load_of(evidence.nodes.get(hosts.get(replica, "")), working)
+        for replica, working in evidence.busy.items()
+    }
     return Comparison((*_compared("work", kinds.work), *_compared("between", between)), loads)
 
 
@@ -140,8 +142,9 @@ def _together(evidence: Evidence, before: int, trial: int) -> bool:
 def _shares(found: Sequence[Observation]) -> list[Observation]:
     """The values: -log((usual training + own time after it) / usual training)."""
     usual_s = max(1e-3, median(each.value for each in found))
-    return [Observation(each.replica, each.trial, each.seconds, -log((usual_s + each.seconds) / usual_s))
-            for each in found]  # fmt: skip
+    return [
+        Observation(each.replica, each.trial, each.seconds, -log((usual_s + each.seconds) / usual_s)) for each in found
+    ]
 
 
 def _compared(measure: str, kinds: Mapping[Kind, Sequence[Observation]]) -> Iterator[Compared]:
@@ -172,10 +175,19 @@ def comparison_part(found: Comparison, replicas: Sequence[ReplicaPart]) -> Compa
 def _effects(each: Compared, parts: Mapping[int, ReplicaPart], loads: Mapping[int, Load]) -> Iterator[EffectPart]:
     found = each.found
     half = found.reach * found.errors
-    rows = zip(found.replicas.tolist(), found.effects.tolist(), half.tolist(), found.counts.tolist(),
-               found.slow.tolist(), strict=True)  # fmt: skip
-    others = [parts[number] for number, slow in zip(found.replicas.tolist(), found.slow.tolist(), strict=True)
-              if not slow and number in parts]  # fmt: skip
+    rows = zip(
+        found.replicas.tolist(),
+        found.effects.tolist(),
+        half.tolist(),
+        found.counts.tolist(),
+        found.slow.tolist(),
+        strict=True,
+    )
+    others = [
+        parts[number]
+        for number, slow in zip(found.replicas.tolist(), found.slow.tolist(), strict=True)
+        if not slow and number in parts
+    ]
     for number, effect, reach, count, slow in rows:
         cause: Cause | None = None
         if slow and number in parts:
@@ -196,12 +208,16 @@ def _effects(each: Compared, parts: Mapping[int, ReplicaPart], loads: Mapping[in
 
 def _sample(each: Compared, replica: int) -> str:
     """The middle observation of a replica, next to what the others' pace gives."""
-    own = [(seen.value - expected, seen, expected)
-           for seen, expected in zip(each.observations, each.found.predicted.tolist(), strict=True)
-           if seen.replica == replica]  # fmt: skip
+    own = [
+        (seen.value - expected, seen, expected)
+        for seen, expected in zip(each.observations, each.found.predicted.tolist(), strict=True)
+        if seen.replica == replica
+    ]
     left, seen, _ = sorted(own, key=lambda item: item[0])[len(own) // 2]
     if each.measure == "work":
-        return f"an epoch of trial {seen.trial} took {seen.seconds:.1f} s, and {seen.seconds * exp(left):.1f} s " \
-               "at the pace of the others"  # fmt: skip
+        return (
+            f"an epoch of trial {seen.trial} took {seen.seconds:.1f} s, and {seen.seconds * exp(left):.1f} s "
+            "at the pace of the others"
+        )
     usual_s = fmean(other.seconds for other in each.observations if other.replica != replica)
     return f"{seen.seconds:.1f} s passed after trial {seen.trial}, and {usual_s:.1f} s after one of the others"

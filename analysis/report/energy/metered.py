@@ -66,11 +66,21 @@ class Metered:
             idle_w = self._estimated_w + sum(weights[part.name] * (part.idle_w or 0.0) for part in meters)
         aspects = aspects_of(self._measurement(measured / seconds, idle_w is not None))
         return MeteredPart(
-            joules=joules, measured_j=measured, estimated_j=self._estimated_w * seconds, mean_w=joules / seconds,
-            idle_w=idle_w, idle_share=idle_w * seconds / joules if idle_w is not None and joules > 0 else None,
-            scope=self._scope(), nodes_measured=len(self.nodes), nodes=len(self.hosts), level=level_of(aspects),
-            words=words_of(level_of(aspects), aspects), methodology=METHODOLOGY, aspects=aspects, meters=meters,
-        )  # fmt: skip
+            joules=joules,
+            measured_j=measured,
+            estimated_j=self._estimated_w * seconds,
+            mean_w=joules / seconds,
+            idle_w=idle_w,
+            idle_share=idle_w * seconds / joules if idle_w is not None and joules > 0 else None,
+            scope=self._scope(),
+            nodes_measured=len(self.nodes),
+            nodes=len(self.hosts),
+            level=level_of(aspects),
+            words=words_of(level_of(aspects), aspects),
+            methodology=METHODOLOGY,
+            aspects=aspects,
+            meters=meters,
+        )
 
     def _weight(self, each: MeterSeries) -> float:
         """The factor of extrapolation; what measures no node is taken to be whole."""
@@ -99,13 +109,21 @@ class Metered:
         own, others = behind(each, self.hosts)
         curve, meter = each.curve, each.meter
         return MeterPart(
-            name=meter.name, device=meter.device, scope=meter.scope, nodes=len(own), other_nodes=others,
-            includes=tuple(meter.includes), joules=curve.used(start_ms, end_ms),
-            readings=curve.readings(start_ms, end_ms), interval_s=curve.interval_s,
+            name=meter.name,
+            device=meter.device,
+            scope=meter.scope,
+            nodes=len(own),
+            other_nodes=others,
+            includes=tuple(meter.includes),
+            joules=curve.used(start_ms, end_ms),
+            readings=curve.readings(start_ms, end_ms),
+            interval_s=curve.interval_s,
             longest_s=curve.longest_s(start_ms, end_ms),
             covered_share=curve.covered_ms(start_ms, end_ms) / (end_ms - start_ms),
-            resets=curve.resets, unreadable=each.unreadable, idle_w=idle_power(each),
-        )  # fmt: skip
+            resets=curve.resets,
+            unreadable=each.unreadable,
+            idle_w=idle_power(each),
+        )
 
     def _measurement(self, watts: float, idle: bool) -> Measurement:
         start_ms, end_ms = self.span_ms
@@ -122,11 +140,16 @@ class Metered:
             ends_s=max(curve.ends_s(start_ms, end_ms) for curve in curves),
             readings=min(curve.readings(start_ms, end_ms) for curve in curves),
             whole_run=all(curve.times_ms[0] <= first_ms for curve in curves),
-            idle=idle, nodes=len(self.nodes), all_nodes=len(self.hosts), watts=watts, measured=self._measured,
-            estimated=self._estimated, absent=frozenset(self.data.meters.document.absent),
+            idle=idle,
+            nodes=len(self.nodes),
+            all_nodes=len(self.hosts),
+            watts=watts,
+            measured=self._measured,
+            estimated=self._estimated,
+            absent=frozenset(self.data.meters.document.absent),
             locations=frozenset(each.meter.location for each in self.series),
             accuracy_percent=None if None in accuracies else max(filter(None, accuracies)),
-        )  # fmt: skip
+        )
 
 
 def metered(data: RunData) -> tuple[Metered | None, tuple[str, ...]]:

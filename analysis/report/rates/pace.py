@@ -77,6 +77,11 @@ def together(found: Iterable[WorkInterval]) -> list[WorkInterval]:
 
 def _joined(one: WorkInterval, other: WorkInterval) -> WorkInterval:
     return WorkInterval(
-        one.replica, one.trial, one.first_epoch, one.begin_ms, max(one.end_ms, other.end_ms),
-        one.images + other.images, one.operations + other.operations,
-    )  # fmt: skip
+        one.replica,
+        one.trial,
+        one.first_epoch,
+        one.begin_ms,
+        max(one.end_ms, other.end_ms),
+        one.images + other.images,
+        one.operations + other.operations,
+    )

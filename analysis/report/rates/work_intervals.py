@@ -51,8 +51,15 @@ class WorkIntervalColumns:
         return len(self.trials)
 
     def __iter__(self) -> Iterator[WorkInterval]:
-        columns = (self.replicas, self.trials, self.first_epochs, self.begins_ms, self.ends_ms, self.images,
-                   self.operations)  # fmt: skip
+        columns = (
+            self.replicas,
+            self.trials,
+            self.first_epochs,
+            self.begins_ms,
+            self.ends_ms,
+            self.images,
+            self.operations,
+        )
         for row in zip(*(column.tolist() for column in columns), strict=True):
             yield WorkInterval(*row)
 
@@ -187,12 +194,14 @@ def _open(work: WorkColumns, began: Numbers, end_ms: int) -> Parts:
     np.maximum.at(last_ms, work.reports[:, 0], work.reports[:, 1])
     reports = np.unique(work.reports[:, 0])
     before = WorkColumns(work.costs, work.died_ms, work.epochs, work.reports[:0]).images_done(end_ms)
-    trained, evaluated = (every[reports] - own[reports]
-                          for every, own in zip(work.images_done(end_ms), before, strict=True))  # fmt: skip
+    trained, evaluated = (
+        every[reports] - own[reports] for every, own in zip(work.images_done(end_ms), before, strict=True)
+    )
     kept = (trained + evaluated) != 0
     reports, trained, evaluated = reports[kept], trained[kept], evaluated[kept]
-    rows = np.column_stack([reports, last_epochs[reports] + 1, begins[reports], last_ms[reports],
-                            (trained + evaluated).astype(np.int64)])  # fmt: skip
+    rows = np.column_stack(
+        [reports, last_epochs[reports] + 1, begins[reports], last_ms[reports], (trained + evaluated).astype(np.int64)]
+    )
     return rows, trained, evaluated
 
 

@@ -94,9 +94,15 @@ def ceilings_of(rows: Iterable[MicroRow]) -> dict[Kind, CeilingPart]:
             continue
         gemm, triad = _median(own["gemm"]), _median(own["triad"])
         part = CeilingPart(
-            device=device, cpus=cpus or None, stack=stack, precision=precision, nodes=len(own["gemm"]),
-            gemm_ops=gemm.ops_per_s, triad_bytes_per_s=triad.bytes_per_s, noisy=gemm.noisy or triad.noisy,
-        )  # fmt: skip
+            device=device,
+            cpus=cpus or None,
+            stack=stack,
+            precision=precision,
+            nodes=len(own["gemm"]),
+            gemm_ops=gemm.ops_per_s,
+            triad_bytes_per_s=triad.bytes_per_s,
+            noisy=gemm.noisy or triad.noisy,
+        )
         known = found.get((device, precision))
         if known is None or known.gemm_ops < part.gemm_ops:
             found[device, precision] = part
@@ -114,11 +120,23 @@ def operators_of(rows: Iterable[MicroRow]) -> Iterable[OperatorPart]:
     for own in groups.values():
         row = _median(own)
         yield OperatorPart(
-            device=row.device or "", stack=row.stack, precision=row.precision, operator=row.operator, kind=row.kind,
-            shape=row.shape, direction=row.direction, batch=row.batch, ops_per_s=row.ops_per_s,
-            bytes_per_s=row.bytes_per_s, images_per_s=row.images_per_s, share_of_ceiling=row.share_of_ceiling,
-            bound=row.bound, spread=row.spread, noisy=row.noisy, nodes=len(own),
-        )  # fmt: skip
+            device=row.device or "",
+            stack=row.stack,
+            precision=row.precision,
+            operator=row.operator,
+            kind=row.kind,
+            shape=row.shape,
+            direction=row.direction,
+            batch=row.batch,
+            ops_per_s=row.ops_per_s,
+            bytes_per_s=row.bytes_per_s,
+            images_per_s=row.images_per_s,
+            share_of_ceiling=row.share_of_ceiling,
+            bound=row.bound,
+            spread=row.spread,
+            noisy=row.noisy,
+            nodes=len(own),
+        )
 
 
 class Shares:
@@ -169,10 +187,14 @@ class Shares:
         trained, evaluated = self._images[number]
         self._seconds[number] = trained * times.training + evaluated * times.evaluation
         return TrialCeilingPart(
-            trial=number, device=found.ceiling.device, precision=found.ceiling.precision, intensity=whole.intensity,
-            bound=whole.bound, ops=sum(piece.operations for piece in own) / seconds / found.factor,
+            trial=number,
+            device=found.ceiling.device,
+            precision=found.ceiling.precision,
+            intensity=whole.intensity,
+            bound=whole.bound,
+            ops=sum(piece.operations for piece in own) / seconds / found.factor,
             share_of_ceiling=self._seconds[number] / seconds,
-        )  # fmt: skip
+        )
 
     @cached_property
     def _images(self) -> dict[int, tuple[int, int]]:

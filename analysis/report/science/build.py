@@ -125,9 +125,12 @@ def _workload(data: RunData, name: str, models: Sequence[Model], found: Surround
     operations = costs.operations if costs is not None else None
     times = [part.time_to_quality_s for part in parts if part.time_to_quality_s is not None]
     facts: dict[str, Any] = {
-        "size": config.science.size, "framework": config.training.framework, "hyperparameters": {}, "networks": {},
+        "size": config.science.size,
+        "framework": config.training.framework,
+        "hyperparameters": {},
+        "networks": {},
         **dict.fromkeys(("higher", "dataset", "generated", "precision")),
-    }  # fmt: skip
+    }
     if first is not None:
         facts = {key: getattr(first, key) for key in facts}
     measure = next(iter(first.target), None) if first is not None else None
@@ -163,8 +166,12 @@ def _intervals(parts: Sequence[InstancePart], times: Sequence[float]) -> Numbers
     rates = [part.valid_ops for part in parts if part.valid_ops is not None]
     least_s, most_s = median_interval(times if len(times) == len(parts) else ())
     low, high = median_interval(rates)
-    return {"time_to_quality_low_s": least_s, "time_to_quality_high_s": most_s, "valid_ops_low": low,
-            "valid_ops_high": high}  # fmt: skip
+    return {
+        "time_to_quality_low_s": least_s,
+        "time_to_quality_high_s": most_s,
+        "valid_ops_low": low,
+        "valid_ops_high": high,
+    }
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
@@ -188,8 +195,10 @@ def _medians(parts: Sequence[InstancePart]) -> Numbers:
     """Medians of all models' numbers; of peaks, the largest."""
     names = [*ToQualityPart.model_fields, *RatesPart.model_fields]
     peaks = [part.peak_ops for part in parts if part.peak_ops is not None]
-    return {**{name: _median(getattr(part, name) for part in parts) for name in names},
-            "peak_ops": max(peaks, default=None)}  # fmt: skip
+    return {
+        **{name: _median(getattr(part, name) for part in parts) for name in names},
+        "peak_ops": max(peaks, default=None),
+    }
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -240,13 +249,20 @@ def _curve(data: RunData, model: Model) -> tuple[QualityPart, ...]:
     operations = accumulate(_operations(data, reading) for reading in model.readings)
     return tuple(
         QualityPart(
-            t_s=(reading.time_ms - model.start_ms) / 1000, trial=reading.trial, epoch=reading.facts.epoch,
-            images=trained, operations=done, quality=reading.quality, reached=reading.reached,
-            measures=reading.facts.measures or {}, training_measures=reading.facts.training_measures or {},
-            test_measures=reading.facts.test_measures or {}, training_accuracy=reading.facts.training_accuracy,
+            t_s=(reading.time_ms - model.start_ms) / 1000,
+            trial=reading.trial,
+            epoch=reading.facts.epoch,
+            images=trained,
+            operations=done,
+            quality=reading.quality,
+            reached=reading.reached,
+            measures=reading.facts.measures or {},
+            training_measures=reading.facts.training_measures or {},
+            test_measures=reading.facts.test_measures or {},
+            training_accuracy=reading.facts.training_accuracy,
         )
         for reading, trained, done in zip(model.readings, images, operations, strict=True)
-    )  # fmt: skip
+    )
 
 
 def _operations(data: RunData, reading: Reading) -> int:

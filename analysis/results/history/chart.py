@@ -46,14 +46,19 @@ Lines = dict[str, list[tuple[datetime, float, bool]]]
 
 
 def _lines(series: Series) -> Lines:
-    losses = sorted((each for each in series.changes if each.measure not in SHARES),
-                    key=lambda each: (not each.worse, each.change or 0.0))  # fmt: skip
+    losses = sorted(
+        (each for each in series.changes if each.measure not in SHARES),
+        key=lambda each: (not each.worse, each.change or 0.0),
+    )
     names = [each.measure for each in losses] or [name for row in series.rows[:1] for name in row.values]
     found: Lines = {}
     chosen = [name for name in names if name not in SHARES and name != "error"][:MOST_LINES]
     for name in sorted(chosen, key=[*dict.fromkeys(name for row in series.rows for name in row.values)].index):
-        points = [(datetime.fromisoformat(row.made), row.values[name], name in {it.measure for it in row.regressions})
-                  for row in series.rows if row.made and name in row.values]  # fmt: skip
+        points = [
+            (datetime.fromisoformat(row.made), row.values[name], name in {it.measure for it in row.regressions})
+            for row in series.rows
+            if row.made and name in row.values
+        ]
         if points and points[0][1] > 0:
             found[name] = [(at, value / points[0][1], worse) for at, value, worse in points]
     return found
@@ -63,11 +68,24 @@ def _paint(figure: Any, shown: Sequence[tuple[Series, Lines]], rows: int) -> Non
     panels = figure.subplots(rows, COLUMNS, squeeze=False)
     for axes, (series, lines) in zip(panels.flat, shown, strict=False):
         for colour, (name, points) in zip(COLOURS, lines.items(), strict=False):
-            axes.plot([at for at, _, _ in points], [share for _, share, _ in points], "o-", color=colour,
-                      markersize=3.5, linewidth=1, label=words_of(name))  # fmt: skip
+            axes.plot(
+                [at for at, _, _ in points],
+                [share for _, share, _ in points],
+                "o-",
+                color=colour,
+                markersize=3.5,
+                linewidth=1,
+                label=words_of(name),
+            )
             odd = [(at, share) for at, share, worse in points if worse]
-            axes.plot([at for at, _ in odd], [share for _, share in odd], "o", color=colour, markersize=8,
-                      markerfacecolor="none")  # fmt: skip
+            axes.plot(
+                [at for at, _ in odd],
+                [share for _, share in odd],
+                "o",
+                color=colour,
+                markersize=8,
+                markerfacecolor="none",
+            )
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, 1 - LEAST_SPAN), max(high, 1 + LEAST_SPAN))
         axes.axhline(1.0, color=GRID, linewidth=0.8, zorder=0)

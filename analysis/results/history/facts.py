@@ -163,9 +163,12 @@ DEVICE = {
 """Columns of a device of a screening that are not rates."""
 
 DeviceFacts: Any = msgspec.defstruct(
-    "DeviceFacts", [*((name, str) for name in DEVICE), *((name, float | None, None) for name in MEASURES)],
-    frozen=True, kw_only=True, module=__name__,
-)  # fmt: skip
+    "DeviceFacts",
+    [*((name, str) for name in DEVICE), *((name, float | None, None) for name in MEASURES)],
+    frozen=True,
+    kw_only=True,
+    module=__name__,
+)
 """A device in the last pass of a screening: its rates by measure."""
 
 
@@ -267,10 +270,17 @@ def screening_facts(origin: Path, outcome: Outcome) -> Facts:
     """The facts of a screening, and of every device in its last pass."""
     identity = sha256(msgspec.json.encode(outcome)).hexdigest()
     row = ScreeningFacts(
-        identity=identity, origin=str(origin), made=outcome.at, system=outcome.name or "", version=outcome.aiperf,
-        launcher=outcome.launcher, quick=outcome.quick, passes=outcome.passes, nodes=len(outcome.nodes),
+        identity=identity,
+        origin=str(origin),
+        made=outcome.at,
+        system=outcome.name or "",
+        version=outcome.aiperf,
+        launcher=outcome.launcher,
+        quick=outcome.quick,
+        passes=outcome.passes,
+        nodes=len(outcome.nodes),
         bad_nodes=len(outcome.bad_nodes),
-    )  # fmt: skip
+    )
     return Facts(_safe(row), tuple(map(_safe, _devices(identity, outcome))))
 
 
@@ -312,12 +322,19 @@ def read_acceptance(path: Path) -> AcceptanceFacts:
     """The facts of an acceptance in a file. Raises RunDirectoryError."""
     data = read_bounded(path, Limits().size)
     found = parse_outside(data, str(path), lambda text: decoded(_DOCUMENT, text), what="an acceptance of aiperf")
-    return _safe(AcceptanceFacts(
-        identity=sha256(data).hexdigest(), origin=str(path), run=found.identity,
-        made=found.started, path=found.run, baseline=found.baseline,
-        accepted=found.accepted, criteria=len(found.criteria),
-        failed=", ".join(each.measure for each in found.criteria if not each.accepted),
-    ))  # fmt: skip
+    return _safe(
+        AcceptanceFacts(
+            identity=sha256(data).hexdigest(),
+            origin=str(path),
+            run=found.identity,
+            made=found.started,
+            path=found.run,
+            baseline=found.baseline,
+            accepted=found.accepted,
+            criteria=len(found.criteria),
+            failed=", ".join(each.measure for each in found.criteria if not each.accepted),
+        )
+    )
 
 
 def _safe(row: Row) -> Row:

@@ -44,8 +44,12 @@ PATIENCE_S = 60.0
 LARGEST = 2**63 - 1
 """Largest whole number of SQLite."""
 
-TABLES: dict[str, Any] = {"runs": RunFacts, "screenings": ScreeningFacts, "acceptances": AcceptanceFacts,
-                          "devices": DeviceFacts}  # fmt: skip
+TABLES: dict[str, Any] = {
+    "runs": RunFacts,
+    "screenings": ScreeningFacts,
+    "acceptances": AcceptanceFacts,
+    "devices": DeviceFacts,
+}
 """Tables and the classes of their rows."""
 
 RESULTS = {kind: table for table, kind in TABLES.items() if kind is not DeviceFacts}
@@ -91,8 +95,9 @@ def _explained(path: Path) -> Iterator[None]:
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_FORMAT")):
             raise _damaged(path, reason_of(error)) from error
         if name.startswith("SQLITE_BUSY"):
-            raise EnvironmentNotReadyError([f"{path}: other programs have kept it locked for {PATIENCE_S:.0f} s; "
-                                            "nothing was changed"]) from error  # fmt: skip
+            raise EnvironmentNotReadyError(
+                [f"{path}: other programs have kept it locked for {PATIENCE_S:.0f} s; nothing was changed"]
+            ) from error
         raise EnvironmentNotReadyError([f"{path}: {reason_of(error)}; nothing was changed"]) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise EnvironmentNotReadyError([f"{path}: {reason_of(error)}"]) from error
@@ -126,11 +131,13 @@ def is_store(path: Path) -> bool:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Raises RunDirectoryError if it is not a store of this version, or has damaged pages."""
-    application, version = (connection.execute(f"PRAGMA {name}").fetchone()[0]
-                            for name in ("application_id", "user_version"))  # fmt: skip
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+    )
     if application != APPLICATION:
-        raise RunDirectoryError(f"{path}: is a database of another program, not a store of results; "
-                                "it was left as it is")  # fmt: skip
+        raise RunDirectoryError(
+            f"{path}: is a database of another program, not a store of results; it was left as it is"
+        )
     if version != VERSION:
         raise RunDirectoryError(f"{path}: its tables are of version {version}, and this AIPerf reads version {VERSION}")
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -143,11 +143,17 @@ def trend(facts: Iterable[Facts], by: By = "system", since: str | None = None) -
 def trend_frame(series: Iterable[Series]) -> pd.DataFrame:
     """All series as one table, a row for each result."""
     rows = [
-        {"system": each.system, "arrangement": each.arrangement,
-         **{name: getattr(row, name) for name in ("made", "version", "framework", "status", "accepted")},
-         **row.values, "regressions": ", ".join(item.measure for item in row.regressions), "origin": row.origin}
-        for each in series for row in each.rows
-    ]  # fmt: skip
+        {
+            "system": each.system,
+            "arrangement": each.arrangement,
+            **{name: getattr(row, name) for name in ("made", "version", "framework", "status", "accepted")},
+            **row.values,
+            "regressions": ", ".join(item.measure for item in row.regressions),
+            "origin": row.origin,
+        }
+        for each in series
+        for row in each.rows
+    ]
     known = {name for row in rows for name in row}
     further = [name for name in (*SHARES, *MEASURES) if name in known]
     return pd.DataFrame(rows, columns=[*COLUMNS, *further, "regressions", "origin"])
@@ -172,9 +178,16 @@ def _runs(found: Sequence[Facts]) -> dict[Key, list[TrendRow]]:
         if isinstance(row, RunFacts):
             values = {name: value for name in (*OF_RUNS, *SHARES) if (value := getattr(row, name)) is not None}
             parts.setdefault(("run", row.system, row.arrangement, row.series), []).append(
-                TrendRow(made=row.made, version=row.version, framework=row.framework, status=row.status,
-                         accepted=accepted.get(row.identity), origin=row.origin, values={**values, "error": row.error})
-            )  # fmt: skip
+                TrendRow(
+                    made=row.made,
+                    version=row.version,
+                    framework=row.framework,
+                    status=row.status,
+                    accepted=accepted.get(row.identity),
+                    origin=row.origin,
+                    values={**values, "error": row.error},
+                )
+            )
     return parts
 
 
@@ -229,8 +242,9 @@ def _screening(row: ScreeningFacts) -> str:
 
 
 def _screened(row: ScreeningFacts, status: str, values: dict[str, float]) -> TrendRow:
-    return TrendRow(made=row.made, version=row.version, framework="", status=status, accepted=None, origin=row.origin,
-                    values=values)  # fmt: skip
+    return TrendRow(
+        made=row.made, version=row.version, framework="", status=status, accepted=None, origin=row.origin, values=values
+    )
 
 
 # Judgement.
@@ -306,5 +320,13 @@ def _change(name: str, values: Sequence[float], earlier: Sequence[float], spread
     else:
         limit, change = middle - width, value / middle - 1 if middle else None
         worse = value < limit
-    return Change(measure=name, value=value, results=len(values), median=middle, earlier=len(earlier), change=change,
-                  limit=limit, worse=worse)  # fmt: skip
+    return Change(
+        measure=name,
+        value=value,
+        results=len(values),
+        median=middle,
+        earlier=len(earlier),
+        change=change,
+        limit=limit,
+        worse=worse,
+    )

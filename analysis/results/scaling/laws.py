@@ -99,10 +99,11 @@ _LAWS: dict[Mode, tuple[_Law, ...]] = {
     ),
     "weak": (
         _Law("Gustafson", "r = s + (1 - s) m", "serial share", lambda m: (np.ones_like(m), m), 0, True, shared=1),
-        _Law("communication", "m/r = a + c log2 m", "added by each doubling",
-             lambda m: (np.log2(m), np.ones_like(m)), 1),
+        _Law(
+            "communication", "m/r = a + c log2 m", "added by each doubling", lambda m: (np.log2(m), np.ones_like(m)), 1
+        ),
     ),
-}  # fmt: skip
+}
 
 CURVE_POINTS = 40
 
@@ -147,12 +148,19 @@ def _fit(law: _Law, runs: Sequence[SizedRate], sizes: Sequence[int]) -> Fit:
     curve = np.column_stack(law.terms(grid)) @ found
     rates = [(float(m * sizes[0]), law.rate(float(m), float(y))) for m, y in zip(grid, curve, strict=True)]
     return Fit(
-        law.name, law.formula, law.parameter, float(above @ found / (below @ found)), low, high,
+        law.name,
+        law.formula,
+        law.parameter,
+        float(above @ found / (below @ found)),
+        low,
+        high,
         sqrt(float(np.mean((response / (np.column_stack(law.terms(size)) @ found) - 1) ** 2))) if freedom else None,
-        ahead, (law.rate(place, expected) or 0.0) * unit, None if least is None else least * unit,
+        ahead,
+        (law.rate(place, expected) or 0.0) * unit,
+        None if least is None else least * unit,
         None if most is None else most * unit,
         tuple((m, value * unit) for m, value in rates if value is not None),
-    )  # fmt: skip
+    )
 
 
 def _relative_errors(runs: Sequence[SizedRate]) -> Floats:
@@ -169,8 +177,9 @@ def _fieller(
     Its ends solve (A - x B)^2 = t^2 var(A - x B).
     """
     top, bottom = float(above @ found), float(below @ found)
-    own, mixed, under = (float(one @ covariance @ other) * quantile**2
-                         for one, other in ((above, above), (above, below), (below, below)))  # fmt: skip
+    own, mixed, under = (
+        float(one @ covariance @ other) * quantile**2 for one, other in ((above, above), (above, below), (below, below))
+    )
     square, line, constant = bottom**2 - under, top * bottom - mixed, top**2 - own
     inside = line**2 - square * constant
     if square <= 0 or inside < 0:

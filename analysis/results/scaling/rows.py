@@ -105,15 +105,27 @@ def _row(result: RunResult, smallest: Report | None, ideal: float | None, mode: 
     report, hardware, work = result.scored, hardware_of(result.report), _work(result.scored)
     known = report.statistics.score_ops if report.statistics is not None and report.score_ops is not None else None
     return ScalingRow(
-        report.present, report.accelerators, report.ranks, report.score_ops, report.regulated_score_ops,
-        report.error, ideal, report.score_ops / ideal if ideal and report.score_ops else None,
-        result.status, str(result.origin), _differences(smallest, report, mode),
-        known.low if known is not None else None, known.high if known is not None else None,
-        hardware.nodes, hardware.processor, hardware.accelerator, report.made,
+        report.present,
+        report.accelerators,
+        report.ranks,
+        report.score_ops,
+        report.regulated_score_ops,
+        report.error,
+        ideal,
+        report.score_ops / ideal if ideal and report.score_ops else None,
+        result.status,
+        str(result.origin),
+        _differences(smallest, report, mode),
+        known.low if known is not None else None,
+        known.high if known is not None else None,
+        hardware.nodes,
+        hardware.processor,
+        hardware.accelerator,
+        report.made,
         standard_error=_standard_error(report) if known is not None else None,
         time_efficiency=_time_efficiency(_work(smallest), work) if smallest is not None else None,
         **asdict(work),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +151,15 @@ def _work(report: Report) -> _Work:
     done += sum(trial.state in ENDED for trial in report.trials)
     scored = report.score_ops is not None
     return _Work(
-        per_replica, batch, round(batch * per_replica) if batch and per_replica else None, done,
+        per_replica,
+        batch,
+        round(batch * per_replica) if batch and per_replica else None,
+        done,
         60 * done / report.duration_s if scored and report.duration_s else None,
         report.workloads[0].time_to_quality_s if scored and len(report.workloads) == 1 else None,
-        share_of_training(report.replica_details, "input_s"), _exchange_share(report),
-    )  # fmt: skip
+        share_of_training(report.replica_details, "input_s"),
+        _exchange_share(report),
+    )
 
 
 def _exchange_share(report: Report) -> float | None:
@@ -203,10 +219,14 @@ def _models_follow(smallest: Report, report: Report) -> bool:
 def fits_of(rows: Sequence[ScalingRow], mode: Mode) -> tuple[Fit, ...]:
     """The laws of the mode, fitted to the runs that differ in their size only."""
     measure = measure_of(rows)
-    return fit_laws(mode, [
-        SizedRate(getattr(row, measure), row.score_ops, row.standard_error)
-        for row in rows if row.efficiency is not None and row.score_ops and not row.differing_settings
-    ])  # fmt: skip
+    return fit_laws(
+        mode,
+        [
+            SizedRate(getattr(row, measure), row.score_ops, row.standard_error)
+            for row in rows
+            if row.efficiency is not None and row.score_ops and not row.differing_settings
+        ],
+    )
 
 
 def scaling_document(rows: Sequence[ScalingRow], mode: Mode) -> dict[str, Any]:

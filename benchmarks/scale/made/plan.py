@@ -144,8 +144,15 @@ class Search:
         values = {"kernel_size": size, "batch_size": self._rng.choice(BATCH_SIZES)}
         return self._made(number, slot, child, parent, morphs if child.hash == base.hash else (), values)
 
-    def _made(self, number: int, slot: Slot, child: Architecture, parent: str | None, morphs: tuple[MorphData, ...],
-              values: dict[str, int] | None = None) -> Trial:  # fmt: skip
+    def _made(
+        self,
+        number: int,
+        slot: Slot,
+        child: Architecture,
+        parent: str | None,
+        morphs: tuple[MorphData, ...],
+        values: dict[str, int] | None = None,
+    ) -> Trial:
         if child.hash not in self._known:
             self._known.add(child.hash)
             self._store.save(child)

@@ -96,10 +96,12 @@ def generate(root: Path, replicas: int, trials: int, architectures: int) -> RunP
     paths.create()
     config = load_config(
         overrides={
-            "run.replicas": replicas, "run.duration": HOURS * 3600, "training.max_epochs": MAX_EPOCHS,
+            "run.replicas": replicas,
+            "run.duration": HOURS * 3600,
+            "training.max_epochs": MAX_EPOCHS,
             "training.precision": PRECISION,
         }
-    )  # fmt: skip
+    )
     write_manifest(paths, config)
     _describe_nodes(paths, replicas)
     rng = random.Random(7)
@@ -142,11 +144,20 @@ class Course:
     def entries(self) -> Iterator[tuple[float, Entry]]:
         """What the digest says of it, and when."""
         trial, slot = self.trial, self.trial.slot
-        yield slot.begin_s + 1, Began(
-            trial=trial.trial, replica=slot.replica, round=slot.assignment.round, architecture=trial.architecture,
-            parent=trial.parent, morphs=trial.morphs, point=slot.assignment.point, base=trial.base,
-            hyperparameters=trial.hyperparameters,
-        )  # fmt: skip
+        yield (
+            slot.begin_s + 1,
+            Began(
+                trial=trial.trial,
+                replica=slot.replica,
+                round=slot.assignment.round,
+                architecture=trial.architecture,
+                parent=trial.parent,
+                morphs=trial.morphs,
+                point=slot.assignment.point,
+                base=trial.base,
+                hyperparameters=trial.hyperparameters,
+            ),
+        )
         yield slot.end_s + 0.1, over(trial.trial, "completed", "", self.predicted, self.qualities)
 
 
@@ -198,16 +209,33 @@ def _trial(writer: Writer, course: Course, cursor: Cursor, seed: int) -> Heard:
     writer.write(
         slot.begin_s + 1,
         TrialStarted(
-            trial=number, replica=replica, round=round_, architecture=trial.architecture, parent=trial.parent,
-            morphs=trial.morphs, epochs=slot.epochs, trainer="keras", input="dataset", dataset="imagenet",
-            cursor=cursor.text, cursor_hash=cursor.hash, hyperparameters=trial.hyperparameters,
-            point=point, base=trial.base, precision=PRECISION,
+            trial=number,
+            replica=replica,
+            round=round_,
+            architecture=trial.architecture,
+            parent=trial.parent,
+            morphs=trial.morphs,
+            epochs=slot.epochs,
+            trainer="keras",
+            input="dataset",
+            dataset="imagenet",
+            cursor=cursor.text,
+            cursor_hash=cursor.hash,
+            hyperparameters=trial.hyperparameters,
+            point=point,
+            base=trial.base,
+            precision=PRECISION,
         ),
-    )  # fmt: skip
+    )
     built = TrialBuilt(
-        trial=number, architecture=trial.architecture, compute={"bfloat16": 54}, devices=(DEVICE,),
-        framework="tensorflow 2.20.0, keras 3.12.0", source_hash=source_hash(), environment={},
-    )  # fmt: skip
+        trial=number,
+        architecture=trial.architecture,
+        compute={"bfloat16": 54},
+        devices=(DEVICE,),
+        framework="tensorflow 2.20.0, keras 3.12.0",
+        source_hash=source_hash(),
+        environment={},
+    )
     writer.write(slot.begin_s + 1.5, built)
     witnesses = list(_epochs(writer, course))
     writer.write(slot.end_s, TrialEnded(trial=number, reason="completed", predicted_accuracy=course.predicted))
@@ -227,9 +255,15 @@ def _epochs(writer: Writer, course: Course) -> Iterator[Said]:
             writer.write_progress(t_s + step * PROGRESS_S, trial, epoch, images)
         writer.write(t_s + 0.95 * slot.epoch_s, PhaseBegan(replica=slot.replica, trial=trial, phase="evaluate"))
         body = EpochCompleted(
-            trial=trial, epoch=epoch, images_trained=IMAGES[0], images_evaluated=IMAGES[1], correct=correct,
-            loss=2.0, validation_loss=2.1, learning_rate=0.1 * (1 - (epoch - 1) / MAX_EPOCHS),
-        )  # fmt: skip
+            trial=trial,
+            epoch=epoch,
+            images_trained=IMAGES[0],
+            images_evaluated=IMAGES[1],
+            correct=correct,
+            loss=2.0,
+            validation_loss=2.1,
+            learning_rate=0.1 * (1 - (epoch - 1) / MAX_EPOCHS),
+        )
         sequence, digest = writer.write(t_s + slot.epoch_s - 0.1, body)
         witness = EpochWitnessed(trial=trial, epoch=epoch, writer=writer.name, sequence=sequence, digest=digest)
         yield Said(t_s + slot.epoch_s - 0.05, witness)
@@ -240,8 +274,15 @@ def _host(replica: int) -> str:
 
 
 def _describe_nodes(paths: RunPaths, replicas: int) -> None:
-    facts = {"cpu_model": "AMD EPYC", "cpu_count": 64, "memory_bytes": 2**40, "accelerators": 1, "accelerator": DEVICE,
-             "accelerator_memory_bytes": 180 * 10**9, "accelerator_driver": "570.00"}  # fmt: skip
+    facts = {
+        "cpu_model": "AMD EPYC",
+        "cpu_count": 64,
+        "memory_bytes": 2**40,
+        "accelerators": 1,
+        "accelerator": DEVICE,
+        "accelerator_memory_bytes": 180 * 10**9,
+        "accelerator_driver": "570.00",
+    }
     nodes = {str(replica): {"host": _host(replica), **facts} for replica in range(replicas)}
     paths.system.write_bytes(sealed(nodes) + b"\n")
 
@@ -253,9 +294,18 @@ def _telemetry(paths: RunPaths, replica: int, rng: random.Random) -> None:
     header = {"version": 1, "host": host, "interval_s": TELEMETRY_S, "writer": writer}
     lines = [json.dumps(header)]
     for t_s in range(0, HOURS * 3600, TELEMETRY_S):
-        gpu = {"DCGM_FI_DEV_GPU_UTIL": rng.randint(90, 100), "DCGM_FI_DEV_FB_USED": 140000.0,
-               "DCGM_FI_DEV_FB_TOTAL": 183359.0, "DCGM_FI_DEV_POWER_USAGE": rng.uniform(700, 900)}  # fmt: skip
-        sample = {"time": format_utc(T0_MS + t_s * 1000), "accelerators": [gpu], "cpu_percent": 35.0,
-                  "memory_used_bytes": 2**37, "memory_total_bytes": 2**40}  # fmt: skip
+        gpu = {
+            "DCGM_FI_DEV_GPU_UTIL": rng.randint(90, 100),
+            "DCGM_FI_DEV_FB_USED": 140000.0,
+            "DCGM_FI_DEV_FB_TOTAL": 183359.0,
+            "DCGM_FI_DEV_POWER_USAGE": rng.uniform(700, 900),
+        }
+        sample = {
+            "time": format_utc(T0_MS + t_s * 1000),
+            "accelerators": [gpu],
+            "cpu_percent": 35.0,
+            "memory_used_bytes": 2**37,
+            "memory_total_bytes": 2**40,
+        }
         lines.append(json.dumps(sample))
     file.write_text("\n".join(lines) + "\n")

@@ -17,8 +17,10 @@ def check_data(evidence: Evidence) -> list[Finding]:
     if evidence.is_science:
         return _of_science(evidence)
     where = config.run.data_dir or "DIR"
-    here = [Finding("data", "failed", text, f"aiperf dataset check {where}, or another --data-dir")
-            for text in preflight.dataset_problems(config)]  # fmt: skip
+    here = [
+        Finding("data", "failed", text, f"aiperf dataset check {where}, or another --data-dir")
+        for text in preflight.dataset_problems(config)
+    ]
     if config.training.trainer != "keras" or config.training.input == "synthetic":
         return here or [Finding("data", "ok", "no images are read: they are imitated")]
     wrong = [item for item in evidence.facts() if _SAMPLED in (item.data_problem or "")]
@@ -38,8 +40,14 @@ def _of_science(evidence: Evidence) -> list[Finding]:
         )
         return [Finding("data", "ok", text)]
     if found is None:
-        return [Finding("data", "not examined", f"{science.data_dir} is not on this machine; its nodes may have it",
-                        "aiperf doctor (on a node that has the data)")]  # fmt: skip
+        return [
+            Finding(
+                "data",
+                "not examined",
+                f"{science.data_dir} is not on this machine; its nodes may have it",
+                "aiperf doctor (on a node that has the data)",
+            )
+        ]
     remedy = "aiperf dataset check DIR (docs/science-data.md), or another --set science.data_dir=DIR"
     well = Finding("data", "ok", f"the data sets of {', '.join(science.workloads)} are complete")
     return [Finding("data", "failed", text, remedy) for text in found] or [well]
@@ -68,5 +76,11 @@ def _differences(evidence: Evidence) -> list[Finding]:
     if len(found) < 2:
         return []
     names = ", ".join(sorted(item[:12] for item in found))
-    return [Finding("data", "failed", f"the nodes have different data sets: fingerprints {names}",
-                    "--data-dir DIR (one data set, the same on every node)")]  # fmt: skip
+    return [
+        Finding(
+            "data",
+            "failed",
+            f"the nodes have different data sets: fingerprints {names}",
+            "--data-dir DIR (one data set, the same on every node)",
+        )
+    ]

@@ -15,8 +15,10 @@ COPIES_IN_PROGRESS = 5
 
 def check_disk(evidence: Evidence) -> list[Finding]:
     """Problems here first; then what the nodes see, against what the run may write."""
-    here = [Finding("disk", "failed", text, _remedy(text))
-            for text in preflight.disk_problems(evidence.config, evidence.output)]  # fmt: skip
+    here = [
+        Finding("disk", "failed", text, _remedy(text))
+        for text in preflight.disk_problems(evidence.config, evidence.output)
+    ]
     return [*here, *together("disk", [_said(evidence, item) for item in evidence.facts()])]
 
 

@@ -20,8 +20,14 @@ def check_estimate(evidence: Evidence) -> list[Finding]:
     """The seconds of an epoch, over all replicas that know; the others say why they do not."""
     config = evidence.config
     if evidence.is_science and config.training.trainer == "keras":
-        return [Finding("estimate", "not examined", "no steps are trained ahead for scientific workloads",
-                        "a run of some minutes: --duration 5m")]  # fmt: skip
+        return [
+            Finding(
+                "estimate",
+                "not examined",
+                "no steps are trained ahead for scientific workloads",
+                "a run of some minutes: --duration 5m",
+            )
+        ]
     known = {item.replica: item.probe for item in evidence.facts() if item.probe is not None}
     return [
         *together("estimate", [_unknown(config, item) for item in evidence.facts() if item.probe is None]),

@@ -20,8 +20,14 @@ def check_installation(evidence: Evidence) -> list[Finding]:
     if (here / "aiperf" / "__init__.py").exists() and here.resolve() != OWN and (here / "setup.cfg").exists():
         text = f"this folder has AIPerf's sources, and the code that runs is that of {OWN}"
         found.append(Finding("installation", "warning", text, "make env && . .venv/bin/activate"))
-    found += together("installation", [_said(item.replica, str(item.node.get("python"))) for item in evidence.facts()
-                                       if not _supported(item.node.get("python"))])  # fmt: skip
+    found += together(
+        "installation",
+        [
+            _said(item.replica, str(item.node.get("python")))
+            for item in evidence.facts()
+            if not _supported(item.node.get("python"))
+        ],
+    )
     if not _supported(platform.python_version()):
         found.append(Finding("installation", "warning", *_other(platform.python_version())))
     return found or [Finding("installation", "ok", f"aiperf {__version__}, Python {platform.python_version()}: {OWN}")]

@@ -11,15 +11,25 @@ from primary.doctor.node_answers import Evidence
 def check_memory(evidence: Evidence) -> list[Finding]:
     """Check the memory by the estimate that limits the search, and by the probe."""
     if evidence.is_science:
-        return [Finding("memory", "not examined", "no estimate is made for scientific workloads",
-                        "a run of some minutes: --duration 5m")]  # fmt: skip
+        return [
+            Finding(
+                "memory",
+                "not examined",
+                "no estimate is made for scientific workloads",
+                "a run of some minutes: --duration 5m",
+            )
+        ]
     return together("memory", [_said(item, item.memory) for item in evidence.facts()])
 
 
 def _said(facts: Examination, memory: MemoryFacts | None) -> Said:
     if memory is None:
-        return Said(facts.replica, "warning", "not estimated: the sizes of the data set are unknown (see data)",
-                    "aiperf doctor (after the failed checks)")  # fmt: skip
+        return Said(
+            facts.replica,
+            "warning",
+            "not estimated: the sizes of the data set are unknown (see data)",
+            "aiperf doctor (after the failed checks)",
+        )
     needed = f"the initial architecture needs about {memory.needed / GIB:.1f} GiB at batch {memory.batch}"
     if memory.refusal is not None and memory.limit is not None:
         smaller = f"--set training.batch_size={memory.largest_batch}"

@@ -32,10 +32,18 @@ SHOWN_HOSTS = 8
 def check_nodes(evidence: Evidence) -> list[Finding]:
     """A run would continue without the replicas that fail here."""
     if evidence.launcher_problems:
-        return [Finding("nodes", "warning", "not examined: the launcher cannot start anything (see primary)",
-                        "aiperf doctor (after the failed checks)")]  # fmt: skip
-    silent = [Said(replica, "failed", f"no answer: {reason}", _remedy(evidence, replica))
-              for replica, reason in evidence.silent.items()]  # fmt: skip
+        return [
+            Finding(
+                "nodes",
+                "warning",
+                "not examined: the launcher cannot start anything (see primary)",
+                "aiperf doctor (after the failed checks)",
+            )
+        ]
+    silent = [
+        Said(replica, "failed", f"no answer: {reason}", _remedy(evidence, replica))
+        for replica, reason in evidence.silent.items()
+    ]
     alike = defaultdict[str, set[str]](set)
     for item in evidence.facts():
         alike[_hardware(item)].add(str(item.node["host"]))
@@ -50,12 +58,13 @@ def _talk(evidence: Evidence) -> Iterator[Said]:
         if answer.talk:
             count = f"{len(answer.talk)} line{'s' if len(answer.talk) > 1 else ''}"
             yield Said(
-                replica, "warning",
+                replica,
+                "warning",
                 f"{answer.facts.node['host']} prints {count} before its replica, such as {shown(answer.talk[0])}; "
                 "AIPerf skips them, mpirun and others may not",
                 "print only in interactive shells: case $- in *i*) ... esac (.bashrc, .profile, TaskProlog, "
                 "environment.activate)",
-            )  # fmt: skip
+            )
 
 
 def _said(facts: Examination, alike: set[str]) -> Said:

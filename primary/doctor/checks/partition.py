@@ -41,8 +41,12 @@ def _judged(config: RunConfig, nodes: tuple[NodeState, ...]) -> Finding:
         fewer = f"--replicas {max(1, config.run.replicas * working // needed)}, or another slurm.partition"
         return Finding("partition", "failed", f"{found}: the other replicas would wait in the queue", fewer)
     if idle < needed:
-        return Finding("partition", "warning", f"{found}; {idle} idle: some replicas would wait in the queue",
-                       "squeue; --set run.start_timeout=1h waits longer")  # fmt: skip
+        return Finding(
+            "partition",
+            "warning",
+            f"{found}; {idle} idle: some replicas would wait in the queue",
+            "squeue; --set run.start_timeout=1h waits longer",
+        )
     return Finding("partition", "ok", f"{found}; {idle} idle")
 
 

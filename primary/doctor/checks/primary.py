@@ -26,14 +26,20 @@ def check_primary(evidence: Evidence) -> list[Finding]:
     config = evidence.config
     taken = "--set nni.port=PORT"
     found = [
-        *(Finding("primary", "failed", text, _BY_LAUNCHER.get(config.run.launcher, _SETTINGS))
-          for text in evidence.launcher_problems),
-        *(Finding("primary", "failed", text, "--output DIR (a new or empty one)")
-          for text in preflight.output_problems(evidence.output, config.search.space is not None)),
-        *(Finding("primary", "failed", text, text[text.index("pip install") :])
-          for text in preflight.package_problems(config)),
+        *(
+            Finding("primary", "failed", text, _BY_LAUNCHER.get(config.run.launcher, _SETTINGS))
+            for text in evidence.launcher_problems
+        ),
+        *(
+            Finding("primary", "failed", text, "--output DIR (a new or empty one)")
+            for text in preflight.output_problems(evidence.output, config.search.space is not None)
+        ),
+        *(
+            Finding("primary", "failed", text, text[text.index("pip install") :])
+            for text in preflight.package_problems(config)
+        ),
         *(Finding("primary", "failed", text, taken) for text in preflight.port_problems(config)),
-    ]  # fmt: skip
+    ]
     if not found and (early := early_end(config)):
         return [Finding("primary", "warning", early, "--duration, or a longer job")]
     client = f" (ssh client {client_name(config.ssh)})" if not found and config.run.launcher == "ssh" else ""

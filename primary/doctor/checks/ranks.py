@@ -23,9 +23,12 @@ def check_ranks(evidence: Evidence) -> list[Finding]:
     interface = evidence.config.replica.interface
     return together(
         "ranks",
-        [said for facts in evidence.facts()
-         for said in (*_said(facts, uses_horovod, interface), *_too_many(facts, large))],
-    )  # fmt: skip
+        [
+            said
+            for facts in evidence.facts()
+            for said in (*_said(facts, uses_horovod, interface), *_too_many(facts, large))
+        ],
+    )
 
 
 def _too_many(facts: Examination, large: bool) -> list[Said]:
@@ -35,8 +38,14 @@ def _too_many(facts: Examination, large: bool) -> list[Said]:
         return []
     if not devices:
         text = f"{facts.ranks} ranks, and the driver shows no accelerator: they would train on the CPU"
-        return [Said(facts.replica, "failed" if large else "warning", text,
-                     "nvidia-smi (on the node: does the driver answer?); or leave replica.ranks out")]  # fmt: skip
+        return [
+            Said(
+                facts.replica,
+                "failed" if large else "warning",
+                text,
+                "nvidia-smi (on the node: does the driver answer?); or leave replica.ranks out",
+            )
+        ]
     text = f"{facts.ranks} ranks need as many accelerators; the driver shows {devices}"
     return [Said(facts.replica, "failed", text, f"--set replica.ranks={devices}; nvidia-smi (are some missing?)")]
 

@@ -42,9 +42,13 @@ SILENCE_S = 60
 NO_PROGRAM = 127
 
 DEVICES = (
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
-)  # fmt: skip
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+)
 """Variables with the accelerators of a job on one host."""
 
 OF_THE_NODE = (*DEVICES, "HOSTNAME")
@@ -262,9 +266,12 @@ def run(link: Link, task: "dict[str, Any]", connection: "socket.socket | None") 
             sys.stderr.write(warning + "\n")
             sys.stderr.flush()
         process = subprocess.Popen(
-            task["command"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=merged(task, dict(os.environ)),
+            task["command"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=merged(task, dict(os.environ)),
             start_new_session=True,
-        )  # fmt: skip
+        )
         code = Replica(link, process).serve()
     except OSError as error:
         sys.stderr.write("cannot start replica {}: {}: {}\n".format(task["replica"], task["command"][0], error))

@@ -141,10 +141,14 @@ async def _probe(arguments: argparse.Namespace, request: ExamineRequest) -> dict
     try:
         return {
             "probe": await train_a_few_steps(
-                arguments.replica, initial_architecture(request.config), share, Path(request.folder), request.steps,
+                arguments.replica,
+                initial_architecture(request.config),
+                share,
+                Path(request.folder),
+                request.steps,
                 clock_of(request.config, arguments.replica),
             )
-        }  # fmt: skip
+        }
     except TrialFailedError as error:
         return {"probe_problem": error.reason, "probe_kind": error.kind}
     except (AiperfError, OSError) as error:

@@ -46,10 +46,11 @@ def devices_of(accelerators: tuple[Accelerator, ...], share: int) -> tuple[Devic
     """The accelerators of a share of the node, then its CPUs."""
     host, cpus = this_host(), max(1, shared_cpus() // share)
     found = [
-        Device(f"gpu{each.index}", each.name, SUITE_PRECISIONS[each.precision], visible_devices([each]), cpus,
-               each.index)
+        Device(
+            f"gpu{each.index}", each.name, SUITE_PRECISIONS[each.precision], visible_devices([each]), cpus, each.index
+        )
         for each in accelerators
-    ]  # fmt: skip
+    ]
     short = "bfloat16" if host.cpu_flags() & BFLOAT16_CPU_FLAGS else None
     threads = dict.fromkeys(THREADS, str(cpus))
     return (*found, Device(CPUS, kind_of_cpus(host.cpu_model(), cpus), short, {**_hidden(), **threads}, cpus))
@@ -90,10 +91,18 @@ async def measure_storage(replica: int, request: ScreenRequest) -> list[Row]:
 def command(device: Device, config: RunConfig, quick: bool) -> tuple[str, ...]:
     """The command line of the process of a device."""
     return python_module(
-        "replica.measure.screen", "--device", device.name, "--kind", device.kind,
-        "--stack", config.micro.stack or config.training.framework, "--cpus", str(device.cpus),
-        *(("--short", device.short) if device.short else ()), *(("--quick",) if quick else ()),
-    )  # fmt: skip
+        "replica.measure.screen",
+        "--device",
+        device.name,
+        "--kind",
+        device.kind,
+        "--stack",
+        config.micro.stack or config.training.framework,
+        "--cpus",
+        str(device.cpus),
+        *(("--short", device.short) if device.short else ()),
+        *(("--quick",) if quick else ()),
+    )
 
 
 async def rows_of(device: Device, words: tuple[str, ...], begin: bytes, ready: asyncio.Barrier | None) -> list[Row]:

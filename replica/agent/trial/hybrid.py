@@ -51,9 +51,12 @@ def recorded(hybrid: HybridTraining | None) -> Mapping[str, int | float | str]:
     if hybrid is None:
         return {}
     return {
-        "groups": hybrid.groups, "parameter_servers": hybrid.servers, "optimiser": hybrid.optimiser,
-        "momentum": hybrid.momentum, "staleness_aware": int(hybrid.staleness_aware),
-    }  # fmt: skip
+        "groups": hybrid.groups,
+        "parameter_servers": hybrid.servers,
+        "optimiser": hybrid.optimiser,
+        "momentum": hybrid.momentum,
+        "staleness_aware": int(hybrid.staleness_aware),
+    }
 
 
 def check_groups(groups: int, ranks: int, nodes: int) -> None:

@@ -67,9 +67,12 @@ class RankSetup:
         # A rank that waits for storage reports nothing: it gives up before it is taken for hung.
         patience_s = min(self.config.storage.patience, 0.9 * self.config.replica.trial_silence)
         settings = RankSettings(
-            channel=channel, ranks=groups[0].ranks, cpu_threads=self.cpu_threads, telemetry=self.telemetry,
+            channel=channel,
+            ranks=groups[0].ranks,
+            cpu_threads=self.cpu_threads,
+            telemetry=self.telemetry,
             patience_s=patience_s,
-        )  # fmt: skip
+        )
         program = TRAINERS.load(self.config.training.trainer)(settings, self.config)
         if program.is_whole_group:
             return list(program.command), self.environment
@@ -110,9 +113,12 @@ class RankSetup:
         else:
             addresses = {number: f"ipc://@{channel}{number:04x}" for number in listening}
         return GroupPlaces(
-            groups=groups, servers=self.servers, addresses=addresses, interface=self._interface(self.hosts),
+            groups=groups,
+            servers=self.servers,
+            addresses=addresses,
+            interface=self._interface(self.hosts),
             server_grace_s=self.config.training.server_grace,
-        )  # fmt: skip
+        )
 
     def _own_address(self) -> str:
         """The address of this node on the network between the nodes."""

@@ -66,9 +66,18 @@ def counted(path: Path) -> tuple[float, float]:
 def _operations(path: Path, step: str) -> float:
     program = python_module("replica.measure.counting.gpu_steps", str(path.absolute()), step, str(IMAGES))
     command = [
-        PROFILER, "--csv", "--print-units", "base", "--profile-from-start", "off", "--target-processes", "all",
-        "--metrics", ",".join(METRICS), *program,
-    ]  # fmt: skip
+        PROFILER,
+        "--csv",
+        "--print-units",
+        "base",
+        "--profile-from-start",
+        "off",
+        "--target-processes",
+        "all",
+        "--metrics",
+        ",".join(METRICS),
+        *program,
+    ]
     environment = {**os.environ, **LOCALE}
     result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
     if result.returncode != 0:

@@ -38,10 +38,19 @@ AS_KERAS = (
 )
 
 OTHER_MODELS = frozenset(
-    {"an HDF5 file", "a TensorFlow Lite model", "an ONNX model", "a graph of TensorFlow", "a model of PyTorch",
-     "weights (safetensors)", "the index of a TensorFlow checkpoint", "a GGUF model", "a pickle of Python",
-     "a ZIP archive of a TensorFlow SavedModel"}
-)  # fmt: skip
+    {
+        "an HDF5 file",
+        "a TensorFlow Lite model",
+        "an ONNX model",
+        "a graph of TensorFlow",
+        "a model of PyTorch",
+        "weights (safetensors)",
+        "the index of a TensorFlow checkpoint",
+        "a GGUF model",
+        "a pickle of Python",
+        "a ZIP archive of a TensorFlow SavedModel",
+    }
+)
 """Kinds of files that hold a network or its weights in a format that is not read."""
 
 OTHER_SUFFIXES = frozenset({".h5", ".hdf5", ".onnx", ".pb", ".pt", ".pth", ".tflite", ".ckpt", ".safetensors"})

@@ -74,14 +74,19 @@ def add_roofline(document: dict[str, Any], count: NetworkCount, peaks: Peaks | N
     for kind, entry in document["layers"].items():
         entry.update(_bound([layer for layer in count.layers if layer.kind == kind], peaks, batch))
     document["each_layer"] = [
-        {"name": layer.name, "kind": layer.kind, "forward": layer.operations.forward,
-         "backward": layer.operations.backward, **_bound([layer], peaks, batch)}
+        {
+            "name": layer.name,
+            "kind": layer.kind,
+            "forward": layer.operations.forward,
+            "backward": layer.operations.backward,
+            **_bound([layer], peaks, batch),
+        }
         for layer in count.layers
-    ]  # fmt: skip
+    ]
     document["roofline"] = {
         **_bound(count.layers, peaks, batch),
         "images_per_s": None if peaks is None else roofline_rate(count, peaks, batch),
-    }  # fmt: skip
+    }
 
 
 def _bound(layers: Sequence[LayerCount], peaks: Peaks | None, batch: int) -> dict[str, Any]:
@@ -145,8 +150,10 @@ def print_tables(console: PlainConsole, name: str, count: NetworkCount, amounts:
         highlight=False,
     )
     for title, values in _amounts(whole, amounts):
-        shown = (f"{key} {value:,}" if key.endswith("images") else f"{key} {si(value, 'OP')}"
-                 for key, value in values.items())  # fmt: skip
+        shown = (
+            f"{key} {value:,}" if key.endswith("images") else f"{key} {si(value, 'OP')}"
+            for key, value in values.items()
+        )
         console.print(f"{title}: " + ", ".join(shown), highlight=False)
 
 

@@ -36,8 +36,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--operators", default=",".join(OPERATORS), metavar="LIST", help="operators to measure (default: %(default)s)"
     )
     parser.add_argument("--kinds", default=",".join(KINDS), metavar="LIST", help="kinds of data (default: %(default)s)")
-    parser.add_argument("--stack", default="", metavar="LIST",
-                        help=f"software: {','.join(STACKS)}, or all (default: the first installed)")  # fmt: skip
+    parser.add_argument(
+        "--stack",
+        default="",
+        metavar="LIST",
+        help=f"software: {','.join(STACKS)}, or all (default: the first installed)",
+    )
     parser.add_argument(
         "--precision", choices=tuple(ITEM_SIZES), default="float32", help="arithmetic (default: %(default)s)"
     )
@@ -105,10 +109,15 @@ def _measured(
     batches = (arguments.batch,) if arguments.batch else BATCHES[:1] if arguments.quick else BATCHES
     stack, seconds = STACKS.load(name)(), SystemClock().monotonic_s
     runner = Runner(
-        name, stack, arguments.precision, seconds, lambda text: warn(f"aiperf: {name}: {text}"),
-        QUICK if arguments.quick else FULL, batches,
+        name,
+        stack,
+        arguments.precision,
+        seconds,
+        lambda text: warn(f"aiperf: {name}: {text}"),
+        QUICK if arguments.quick else FULL,
+        batches,
         energy=partial(energy_of, energy_counter(stack.device()), seconds),
-    )  # fmt: skip
+    )
     return [result.as_document() for result in runner.run(selected(operators, kinds, arguments.quick))]
 
 
@@ -117,8 +126,18 @@ def _apart(arguments: argparse.Namespace, stack: str) -> list[dict[str, Any]]:
 
     A process of its own: threads of one framework would compete with those of the next.
     """
-    words = ["--stack", stack, "--operators", arguments.operators, "--kinds", arguments.kinds,
-             "--precision", arguments.precision, "--format", "json"]  # fmt: skip
+    words = [
+        "--stack",
+        stack,
+        "--operators",
+        arguments.operators,
+        "--kinds",
+        arguments.kinds,
+        "--precision",
+        arguments.precision,
+        "--format",
+        "json",
+    ]
     words += ["--quick"] if arguments.quick else []
     words += ["--batch", str(arguments.batch)] if arguments.batch else []
     done = subprocess.run(

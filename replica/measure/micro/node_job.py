@@ -69,10 +69,16 @@ class NodeJob:
 
     def _result(self, **found: object) -> NodeResult:
         micro = self.config.micro
-        return NodeResult.model_validate({
-            "host": self.host[:200], "replica": self.replica, "suite": micro.suite, "stack": self._stack,
-            "precision": SUITE_PRECISIONS[self.precision], **found,
-        })  # fmt: skip
+        return NodeResult.model_validate(
+            {
+                "host": self.host[:200],
+                "replica": self.replica,
+                "suite": micro.suite,
+                "stack": self._stack,
+                "precision": SUITE_PRECISIONS[self.precision],
+                **found,
+            }
+        )
 
     @property
     def _stack(self) -> str:
@@ -82,17 +88,27 @@ class NodeJob:
         """The command line of the suite."""
         micro = self.config.micro
         return python_module(
-            "replica.measure.micro", "--stack", self._stack, "--precision", SUITE_PRECISIONS[self.precision],
-            "--operators", ",".join(micro.operators), *(("--quick",) if micro.suite == "quick" else ()),
-            "--format", "json",
-        )  # fmt: skip
+            "replica.measure.micro",
+            "--stack",
+            self._stack,
+            "--precision",
+            SUITE_PRECISIONS[self.precision],
+            "--operators",
+            ",".join(micro.operators),
+            *(("--quick",) if micro.suite == "quick" else ()),
+            "--format",
+            "json",
+        )
 
     async def _run(self) -> NodeResult:
         process = await asyncio.create_subprocess_exec(
             *self.command(),
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **SAFE_PATH, **self.environment}, start_new_session=True,
-        )  # fmt: skip
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **SAFE_PATH, **self.environment},
+            start_new_session=True,
+        )
         limit_s = self.config.micro.time_limit
         try:
             async with asyncio.timeout(limit_s):

@@ -54,18 +54,31 @@ class Result:
         """The result as JSON."""
         work, case = self.work, self.work.case
         return {
-            "operator": case.operator, "kind": case.kind, "shape": case.text, "pass": work.direction,
-            "stack": self.stack, "precision": self.precision, "device": self.device, "cpus": self.cpus,
+            "operator": case.operator,
+            "kind": case.kind,
+            "shape": case.text,
+            "pass": work.direction,
+            "stack": self.stack,
+            "precision": self.precision,
+            "device": self.device,
+            "cpus": self.cpus,
             "batch": work.batch,
-            "operations": work.operations, "ops_per_s": self.ops_per_s,
-            "images_per_s": work.batch / self.seconds, "bytes_per_s": self.bytes / self.seconds,
-            "share_of_ceiling": self.share, "bound": self.bound, "mark": self.mark,
-            "spread": self.timing.spread, "noisy": self.timing.noisy,
+            "operations": work.operations,
+            "ops_per_s": self.ops_per_s,
+            "images_per_s": work.batch / self.seconds,
+            "bytes_per_s": self.bytes / self.seconds,
+            "share_of_ceiling": self.share,
+            "bound": self.bound,
+            "mark": self.mark,
+            "spread": self.timing.spread,
+            "noisy": self.timing.noisy,
             "fastest_ops_per_s": work.operations / self.timing.fastest,
-            "error_against_reference": self.error, "occupancy": self.occupancy,
-            "empty_call_s": self.empty_call_s, "joules": self.timing.joules,
+            "error_against_reference": self.error,
+            "occupancy": self.occupancy,
+            "empty_call_s": self.empty_call_s,
+            "joules": self.timing.joules,
             "operations_per_joule": work.operations / self.timing.joules if self.timing.joules else None,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,21 @@ def print_table(console: PlainConsole, rows: list[Row]) -> None:
         spread = percent(row["spread"]) + (" noisy" if row["noisy"] else "")
         over = " *" if row["mark"] else ""
         table.add_row(
-            row["operator"], row["kind"], row["shape"], row["pass"], row["stack"], str(row["batch"]),
-            si(row["ops_per_s"], "OPS"), si(row["images_per_s"]), si(row["bytes_per_s"], "B/s"),
+            row["operator"],
+            row["kind"],
+            row["shape"],
+            row["pass"],
+            row["stack"],
+            str(row["batch"]),
+            si(row["ops_per_s"], "OPS"),
+            si(row["images_per_s"]),
+            si(row["bytes_per_s"], "B/s"),
             percent(min(row["share_of_ceiling"], 1.0)) + over if row["share_of_ceiling"] is not None else "-",
-            row["bound"] or "-", spread, f"{row['error_against_reference']:.0e}",
+            row["bound"] or "-",
+            spread,
+            f"{row['error_against_reference']:.0e}",
             *([si(row["operations_per_joule"], "OP/J")] * len(energy)),
-        )  # fmt: skip
+        )
     console.print(table)
     if any(row["mark"] for row in rows):
         console.print("* at the ceiling or above: the algorithm saves operations, or the data are in a cache")

@@ -41,26 +41,37 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     positive = whole_number(1)
     parser.add_argument("run", nargs="?", type=Path, metavar="DIR", help="run directory; without it, ResNet-50")
     parser.add_argument("--trial", type=int, metavar="N", help="the trial of the run (default: its best)")
-    parser.add_argument("--workload", choices=tuple(NETWORKS), metavar="NAME",
-                        help="scientific network on random data ('aiperf ops' lists them)")  # fmt: skip
+    parser.add_argument(
+        "--workload",
+        choices=tuple(NETWORKS),
+        metavar="NAME",
+        help="scientific network on random data ('aiperf ops' lists them)",
+    )
     parser.add_argument("--size", type=positive, metavar="N", help="first side of the input; trains on random data")
     parser.add_argument(
         "--dataset", default="digits", metavar="NAME", help="without a run: the data set (default: digits)"
     )
     parser.add_argument("--data-dir", metavar="DIR", help="without a run: directory of the data set")
     parser.add_argument("--synthetic", action="store_true", help="images made on the device: no input pipeline")
-    parser.add_argument("--batch-size", type=positive, metavar="N",
-                        help="images per step (default: the trial's; 1 with --workload)")  # fmt: skip
+    parser.add_argument(
+        "--batch-size", type=positive, metavar="N", help="images per step (default: the trial's; 1 with --workload)"
+    )
     parser.add_argument(
         "--precision", choices=("float32", "mixed_bfloat16", "mixed_float16"), help="default: the trial's"
     )
     parser.add_argument("--framework", choices=tuple(FRAMEWORKS), help="default: the run's, else tensorflow")
     parser.add_argument("--xla", action="store_true", help="compile the step; fusions are named by their parts")
     parser.add_argument("--steps", type=positive, default=5, metavar="N", help="steps to record (default: %(default)s)")
-    parser.add_argument("--ranks", type=positive, default=1, metavar="N",
-                        help="processes that train together, to see their communication")  # fmt: skip
-    parser.add_argument("--sweep", metavar="AXIS=N,...",
-                        help="memory at several batch sizes (batch=1,2,4) or input sizes (size=32,64)")  # fmt: skip
+    parser.add_argument(
+        "--ranks",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="processes that train together, to see their communication",
+    )
+    parser.add_argument(
+        "--sweep", metavar="AXIS=N,...", help="memory at several batch sizes (batch=1,2,4) or input sizes (size=32,64)"
+    )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="also write the result as JSON, page and figures")
     add_format(parser)
 
@@ -162,9 +173,11 @@ def profile_step(settings: ProfileSettings) -> dict[str, Any]:
     kills = MemoryKills()
     done = subprocess.run(
         starter(RankRequest(command, settings.ranks)),
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**without_ranks(), **SAFE_PATH, "TF_CPP_MIN_LOG_LEVEL": "2"},
-    )  # fmt: skip
+    )
     if done.returncode != 0:
         said = " | ".join(done.stderr.strip().splitlines()[-3:])
         memory = "the memory does not suffice" if kills.have_grown() else ""

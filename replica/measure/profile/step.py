@@ -56,9 +56,15 @@ from aiperf.machine.accelerators import find_accelerators, restricted_counters
 PERF_TIMEOUT_S = 30.0
 
 EVENTS = (
-    "task-clock", "context-switches", "page-faults", "cycles", "instructions", "cache-references", "cache-misses",
+    "task-clock",
+    "context-switches",
+    "page-faults",
+    "cycles",
+    "instructions",
+    "cache-references",
+    "cache-misses",
     "branch-misses",
-)  # fmt: skip
+)
 
 FLOATING_POINT = {
     "fp_arith_inst_retired.scalar_single": 1,

@@ -88,8 +88,19 @@ def _endless(source: Any, batch_size: int, share: RankShare) -> Iterator[tuple[A
 
 def _request(settings: ProfileSettings) -> TrainRequest:
     return TrainRequest(
-        architecture_path="", dataset=settings.dataset, data_dir=settings.data_dir,
-        synthetic_input=settings.synthetic_input, batch_size=settings.batch_size, epochs=1, max_epochs=60, patience=9,
-        seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision=settings.precision,
-        compile="on" if settings.xla else "off", progress_interval_s=5.0,
-    )  # fmt: skip
+        architecture_path="",
+        dataset=settings.dataset,
+        data_dir=settings.data_dir,
+        synthetic_input=settings.synthetic_input,
+        batch_size=settings.batch_size,
+        epochs=1,
+        max_epochs=60,
+        patience=9,
+        seed=1,
+        learning_rate=0.1,
+        momentum=0.9,
+        label_smoothing=0.1,
+        precision=settings.precision,
+        compile="on" if settings.xla else "off",
+        progress_interval_s=5.0,
+    )

@@ -160,9 +160,17 @@ def point_of(value: int, amount: int, profile: dict[str, Any]) -> Point:
     weights, intermediate = _sum(purposes, (WEIGHTS, STATE)), _sum(purposes, INTERMEDIATE)
     unexplained = purposes.get(UNEXPLAINED, 0)
     return Point(
-        value, amount, True, "", profile["step_s"], weights, intermediate,
-        sum(purposes.values()) - weights - intermediate - unexplained, unexplained, profile["process_peak_bytes"],
-    )  # fmt: skip
+        value,
+        amount,
+        True,
+        "",
+        profile["step_s"],
+        weights,
+        intermediate,
+        sum(purposes.values()) - weights - intermediate - unexplained,
+        unexplained,
+        profile["process_peak_bytes"],
+    )
 
 
 def _sum(purposes: dict[str, int], names: Sequence[str] | frozenset[str]) -> int:

@@ -38,8 +38,15 @@ def main() -> int:
     if arguments.stack == "tensorflow":
         import_lean(arguments.stack)
     clock = SystemClock()
-    subject = Subject(arguments.device, arguments.kind, arguments.stack, STACKS.load(arguments.stack)(),
-                      arguments.short, arguments.quick, clock.monotonic_s)  # fmt: skip
+    subject = Subject(
+        arguments.device,
+        arguments.kind,
+        arguments.stack,
+        STACKS.load(arguments.stack)(),
+        arguments.short,
+        arguments.quick,
+        clock.monotonic_s,
+    )
     output.send(Row(device=subject.device, kind=subject.kind, measure=READY))
     if not sys.stdin.readline():
         return 1

@@ -90,9 +90,12 @@ class Rank:
             if meet.one_host:  # the address of its name may not reach even itself
                 os.environ[GLOO_INTERFACE] = "lo"
         distributed.init_process_group(
-            self.library, store=distributed.PrefixStore("screen", store), rank=meet.rank, world_size=meet.size,
+            self.library,
+            store=distributed.PrefixStore("screen", store),
+            rank=meet.rank,
+            world_size=meet.size,
             timeout=limit,
-        )  # fmt: skip
+        )
         try:
             yield
         finally:

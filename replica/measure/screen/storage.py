@@ -90,8 +90,12 @@ def main() -> int:
 
 def storage_rows(subject: Subject) -> Iterator[Row]:
     """Measure everything in turn; a failure is the row's problem."""
-    jobs: dict[str, Callable[[Subject], Row]] = {"record": records, "run_write": writes, "run_read": reads,
-                                                  "run_opens": opens}  # fmt: skip
+    jobs: dict[str, Callable[[Subject], Row]] = {
+        "record": records,
+        "run_write": writes,
+        "run_read": reads,
+        "run_opens": opens,
+    }
     if _has_files(subject.request):
         jobs |= {"data_opens": data_opens, "data_read": data_reads, "input": inputs}
     for measure, job in jobs.items():
@@ -167,11 +171,23 @@ def inputs(subject: Subject) -> Row:
     """Images a second of the input pipeline of a training, with its decoding."""
     config = subject.request.config
     request = TrainRequest(
-        architecture_path="", dataset=config.run.dataset, data_dir=config.run.data_dir, batch_size=config.batch_size,
-        parallel_decode=config.training.parallel_decode, shuffle_buffer=config.training.shuffle_buffer, epochs=1,
-        max_epochs=60, patience=9, seed=1, learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="float32",
-        compile="off", progress_interval_s=5.0,
-    )  # fmt: skip
+        architecture_path="",
+        dataset=config.run.dataset,
+        data_dir=config.run.data_dir,
+        batch_size=config.batch_size,
+        parallel_decode=config.training.parallel_decode,
+        shuffle_buffer=config.training.shuffle_buffer,
+        epochs=1,
+        max_epochs=60,
+        patience=9,
+        seed=1,
+        learning_rate=0.1,
+        momentum=0.9,
+        label_smoothing=0.1,
+        precision="float32",
+        compile="off",
+        progress_interval_s=5.0,
+    )
     pipeline = "tensorflow" if config.training.framework == "tensorflow" else "numpy"
     source = open_source(request, config.dataset, pipeline)
     epochs = (source.train_batches(config.batch_size, subject.replica, epoch, RankShare()) for epoch in count())
@@ -191,9 +207,10 @@ def _data_files(subject: Subject) -> list[Path]:
     folder = Path(subject.request.config.run.data_dir or "")
     manifest = read_dataset_manifest(folder)
     names = (
-        [str(name) for name, _ in read_index(folder, manifest, "train")] if manifest.format == "folder"
+        [str(name) for name, _ in read_index(folder, manifest, "train")]
+        if manifest.format == "folder"
         else [file.name for file in manifest.train.files]
-    )  # fmt: skip
+    )
     order = np.random.default_rng(subject.replica).permutation(len(names))[:MOST_FILES]
     return [folder / names[index] for index in order]
 

@@ -25,9 +25,15 @@ def print_search(console: PlainConsole, steps: Iterable[SearchStep]) -> None:
     table.add_column("value and best, 0 to 1")
     for number, step in enumerate(steps, start=1):
         table.add_row(
-            str(number), f"{step.seconds:.2f}", step.architecture, si(step.operations, "OP"), str(step.morphs),
-            f"{step.value:.4f}", f"{step.best:.4f}", _bar(step.value, step.best),
-        )  # fmt: skip
+            str(number),
+            f"{step.seconds:.2f}",
+            step.architecture,
+            si(step.operations, "OP"),
+            str(step.morphs),
+            f"{step.value:.4f}",
+            f"{step.best:.4f}",
+            _bar(step.value, step.best),
+        )
     console.print(table)
 
 

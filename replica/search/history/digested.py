@@ -32,8 +32,10 @@ MOST_LINE_BYTES = 8 << 20
 
 
 _REASONS: dict[How, Literal["completed", "early_stop", "stopped"]] = {
-    "completed": "completed", "early_stop": "early_stop", "stopped": "stopped",
-}  # fmt: skip
+    "completed": "completed",
+    "early_stop": "early_stop",
+    "stopped": "stopped",
+}
 """Reasons in records by the ends in a digest that are not failures."""
 
 

@@ -59,15 +59,31 @@ def _plain_activation(layer: Any) -> None:
 
 def _conv(layer: Any, tunable: bool) -> Layer:
     _plain_activation(layer)
-    return Conv(layer.filters, layer.kernel_size, layer.strides, layer.padding, layer.dilation_rate, layer.groups,
-                layer.use_bias, tunable)  # fmt: skip
+    return Conv(
+        layer.filters,
+        layer.kernel_size,
+        layer.strides,
+        layer.padding,
+        layer.dilation_rate,
+        layer.groups,
+        layer.use_bias,
+        tunable,
+    )
 
 
 def _depthwise(layer: Any, tunable: bool) -> Layer:
     _plain_activation(layer)
     channels = layer.input.shape[-1]
-    return Conv(channels * layer.depth_multiplier, layer.kernel_size, layer.strides, layer.padding,
-                layer.dilation_rate, channels, layer.use_bias, tunable)  # fmt: skip
+    return Conv(
+        channels * layer.depth_multiplier,
+        layer.kernel_size,
+        layer.strides,
+        layer.padding,
+        layer.dilation_rate,
+        channels,
+        layer.use_bias,
+        tunable,
+    )
 
 
 def _batch_norm(layer: Any, tunable: bool) -> Layer:

@@ -200,10 +200,11 @@ class GroupsInTime:
         groups = tuple(facts for at_s, facts in self._finished if at_s <= now_s)
         passed_s = max(now_s - self._reported_s, 1e-9)
         servers = tuple(
-            ServerFacts(epoch=epoch, server=number, updates=place,
-                        busy_share=min(1.0, place * server.service_s / passed_s))
+            ServerFacts(
+                epoch=epoch, server=number, updates=place, busy_share=min(1.0, place * server.service_s / passed_s)
+            )
             for number, server in enumerate(self._plan.servers)
-        )  # fmt: skip
+        )
         self._finished = [found for found in self._finished if found[0] > now_s]
         self._applied_s = self._applied_s[place:]
         self._applied_images = [total - images for total in self._applied_images[place:]]

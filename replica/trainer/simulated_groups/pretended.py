@@ -42,10 +42,12 @@ def plan_of(
             for pace in paces
         ),
         # In proportion to what it has: the largest shard takes the whole time of an update.
-        servers=tuple(
-            ServerPace(settings.server_share * step_s * size / max(sizes), bytes=size) for size in sizes
-        ),
-        train_images=course.train_images, step_images=step_images, epochs=request.epochs, first_epoch=first_epoch,
-        seed=request.seed, lives_s=dict.fromkeys(settings.lost_groups, (LOST_AFTER * settings.epoch_seconds, inf)),
+        servers=tuple(ServerPace(settings.server_share * step_s * size / max(sizes), bytes=size) for size in sizes),
+        train_images=course.train_images,
+        step_images=step_images,
+        epochs=request.epochs,
+        first_epoch=first_epoch,
+        seed=request.seed,
+        lives_s=dict.fromkeys(settings.lost_groups, (LOST_AFTER * settings.epoch_seconds, inf)),
         returns_s=BACK_AFTER * settings.epoch_seconds,
-    )  # fmt: skip
+    )

@@ -31,14 +31,30 @@ class Tally:
     def facts(self, group: int, update_bytes: int) -> ExchangeFacts:
         """The facts of the epoch; `update_bytes` are sent and received for an update."""
         return ExchangeFacts(
-            epoch=self.epoch, group=group, updates=self.steps, images=self.images, staleness=tuple(self.staleness),
-            computing_s=self.computing_s, group_s=self.group_s, waiting_s=self.waiting_s,
-            bytes_exchanged=self.steps * update_bytes, returned=self.returned,
-        )  # fmt: skip
+            epoch=self.epoch,
+            group=group,
+            updates=self.steps,
+            images=self.images,
+            staleness=tuple(self.staleness),
+            computing_s=self.computing_s,
+            group_s=self.group_s,
+            waiting_s=self.waiting_s,
+            bytes_exchanged=self.steps * update_bytes,
+            returned=self.returned,
+        )
 
     def lost(self, group: int, reason: str) -> ExchangeFacts:
         """The facts of a lost group: what the servers have applied in its last epoch."""
         return ExchangeFacts(
-            epoch=self.epoch, group=group, updates=self.steps, images=self.images, staleness=tuple(self.staleness),
-            computing_s=0.0, group_s=0.0, waiting_s=0.0, bytes_exchanged=0, lost=reason, returned=self.returned,
-        )  # fmt: skip
+            epoch=self.epoch,
+            group=group,
+            updates=self.steps,
+            images=self.images,
+            staleness=tuple(self.staleness),
+            computing_s=0.0,
+            group_s=0.0,
+            waiting_s=0.0,
+            bytes_exchanged=0,
+            lost=reason,
+            returned=self.returned,
+        )

@@ -19,11 +19,13 @@ def start_with_horovodrun(request: RankRequest) -> list[str]:
     return [
         *python_module("replica.trainer.starters.horovodrun"),
         "--gloo",
-        "-np", str(request.ranks),
-        "-H", slots,
+        "-np",
+        str(request.ranks),
+        "-H",
+        slots,
         *(("--network-interfaces", interface) if interface else ()),
         *request.command,
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

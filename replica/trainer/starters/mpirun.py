@@ -47,10 +47,14 @@ def start_with_mpirun(request: RankRequest) -> list[str]:
     return [
         "mpirun",
         *(("--allow-run-as-root",) if os.geteuid() == 0 else ()),
-        "--np", str(request.ranks),
-        "--host", ",".join(f"{host}:{request.ranks_per_host}" for host in hosts),
-        "--map-by", "slot",
-        "--bind-to", "none",
+        "--np",
+        str(request.ranks),
+        "--host",
+        ",".join(f"{host}:{request.ranks_per_host}" for host in hosts),
+        "--map-by",
+        "slot",
+        "--bind-to",
+        "none",
         *_unless_set("pml", "ob1"),
         *YIELD,
         *_unless_set("btl", "self,vader,tcp" if not request.hosts else "self,tcp"),
@@ -58,4 +62,4 @@ def start_with_mpirun(request: RankRequest) -> list[str]:
         *(word for name, value in HOROVOD.items() for word in ("-x", f"{name}={value}")),
         *(word for name in names if name in os.environ or name in request.environment for word in ("-x", name)),
         *request.command,
-    ]  # fmt: skip
+    ]

@@ -42,14 +42,17 @@ class FakeAmdSmi(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         answers: dict[str, Any] = {
-            "init": None, "shut_down": None, "get_processor_handles": list(self.memory),
-            "get_gpu_driver_info": {"driver_version": "6.10.5"}, "get_gpu_device_uuid": "9fff74b5-0000-1000-80a1",
+            "init": None,
+            "shut_down": None,
+            "get_processor_handles": list(self.memory),
+            "get_gpu_driver_info": {"driver_version": "6.10.5"},
+            "get_gpu_device_uuid": "9fff74b5-0000-1000-80a1",
             "get_gpu_asic_info": {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"},
             "get_gpu_activity": {"gfx_activity": 87, "umc_activity": 40, "mm_activity": "N/A"},
             "get_power_info": {"current_socket_power": 250, "average_socket_power": "N/A"},
             "get_energy_count": {"energy_accumulator": 800_000_000, "counter_resolution": 15.3},
             "get_clock_info": {"clk": 1410},
-        }  # fmt: skip
+        }
         question = name.removeprefix("amdsmi_")
         if question == "get_gpu_vram_usage":
             return lambda gpu: {"vram_total": self.memory[gpu], "vram_used": 1024}
@@ -69,8 +72,12 @@ def amd(patch: pytest.MonkeyPatch, root: Path) -> None:
 def kernel(patch: pytest.MonkeyPatch, root: Path) -> None:
     patch.setattr(Kernel, "root", root)
     screen, part_of_the_cpu = {"vendor": "0x1a03", "device": "0x2000"}, {"vendor": "0x8086", "device": "0x4680"}
-    maximum = {"vendor": "0x8086", "device": "0x0bd5", "hwmon/hwmon3/energy1_input": "12000000",
-               "hwmon/hwmon3/temp1_label": "pkg"}  # fmt: skip
+    maximum = {
+        "vendor": "0x8086",
+        "device": "0x0bd5",
+        "hwmon/hwmon3/energy1_input": "12000000",
+        "hwmon/hwmon3/temp1_label": "pkg",
+    }
     for number, files in enumerate((screen, maximum, part_of_the_cpu, maximum)):
         for name, text in files.items():
             file = root / f"sys/class/drm/card{number}/device" / name
@@ -149,9 +156,16 @@ def test_a_question_is_asked_once_a_sample(monkeypatch: pytest.MonkeyPatch) -> N
     counted("UtilizationRates", SimpleNamespace(gpu=80, memory=40))
     (sample,) = Nvidia.sample()
     assert asked == {"RemappedRows": 1, "MemoryInfo": 1, "UtilizationRates": 1}
-    assert [sample[f"DCGM_FI_DEV_{name}"] for name in (
-        "CORRECTABLE_REMAPPED_ROWS", "UNCORRECTABLE_REMAPPED_ROWS", "ROW_REMAP_FAILURE", "FB_USED", "MEM_COPY_UTIL",
-    )] == [3, 1, 1, 1024, 40]  # fmt: skip
+    assert [
+        sample[f"DCGM_FI_DEV_{name}"]
+        for name in (
+            "CORRECTABLE_REMAPPED_ROWS",
+            "UNCORRECTABLE_REMAPPED_ROWS",
+            "ROW_REMAP_FAILURE",
+            "FB_USED",
+            "MEM_COPY_UTIL",
+        )
+    ] == [3, 1, 1, 1024, 40]
     Nvidia.sample()
     assert asked["RemappedRows"] == 2, "the next sample asks again"
 
@@ -189,9 +203,16 @@ def test_without_a_driver_there_is_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 WRONG: dict[str, Any] = {
-    "exception": None, "text": "N/A", "none": None, "huge": 2**80, "endless": float("inf"), "nan": float("nan"),
-    "negative": -1, "bytes": b"\xff\x00", "object": object(),
-}  # fmt: skip
+    "exception": None,
+    "text": "N/A",
+    "none": None,
+    "huge": 2**80,
+    "endless": float("inf"),
+    "nan": float("nan"),
+    "negative": -1,
+    "bytes": b"\xff\x00",
+    "object": object(),
+}
 
 
 def broken(*_: object) -> Any:

@@ -281,6 +281,13 @@ def test_nni_is_offered_what_is_trained(tmp_path: Path) -> None:
     replica = first.parameters.pop("replica")
     assert replica in (0, 1)
     assert first.parameters == {
-        "trial": 1, "round": 1, "point": 0, "architecture": ARCHITECTURE.hash, "epochs": 1, "batch_size": 64,
-        "operations_per_image": 516270474, "depth": 54, "weights": 23581642,
-    }  # fmt: skip
+        "trial": 1,
+        "round": 1,
+        "point": 0,
+        "architecture": ARCHITECTURE.hash,
+        "epochs": 1,
+        "batch_size": 64,
+        "operations_per_image": 516270474,
+        "depth": 54,
+        "weights": 23581642,
+    }

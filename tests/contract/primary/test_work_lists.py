@@ -27,10 +27,13 @@ from tests.support.trainings.jobs import take
 
 CONFIG = load_config(
     overrides={
-        "run.dataset": "digits", "run.suite": "science", "science.workloads": ["hepcnn", "cosmoflow"],
-        "science.size": "rehearsal", "science.instances": 100,
+        "run.dataset": "digits",
+        "run.suite": "science",
+        "science.workloads": ["hepcnn", "cosmoflow"],
+        "science.size": "rehearsal",
+        "science.instances": 100,
     }
-)  # fmt: skip
+)
 """Work enough for every test: of AutoML there is no end."""
 REPLICAS = 3
 
@@ -48,8 +51,9 @@ class Books:
         self._numbers = {f"replica-{replica:04d}-1": count() for replica in range(REPLICAS)} | {"primary-1": count()}
         self._now_ms = 0
         for replica in range(REPLICAS):
-            self.write(ReplicaReady(replica=replica, writer=f"replica-{replica:04d}-1", accelerators=1,
-                                    clock_offset_ms=0))  # fmt: skip
+            self.write(
+                ReplicaReady(replica=replica, writer=f"replica-{replica:04d}-1", accelerators=1, clock_offset_ms=0)
+            )
         self.write(RunReleased(duration_ms=10**9, ready=tuple(range(REPLICAS))))
 
     def write(self, body: AnyBody, writer: str = "primary-1") -> None:
@@ -58,8 +62,15 @@ class Books:
 
     def started(self, replica: int, job: Job) -> None:
         self.write(issued(job, replica))
-        body = TrialStarted(trial=job.trial, replica=replica, round=job.round, architecture="0" * 16, parent=None,
-                            hyperparameters={}, epochs=4)  # fmt: skip
+        body = TrialStarted(
+            trial=job.trial,
+            replica=replica,
+            round=job.round,
+            architecture="0" * 16,
+            parent=None,
+            hyperparameters={},
+            epochs=4,
+        )
         self.write(body, f"replica-{replica:04d}-1")
 
     def ended(self, replica: int, job: Job) -> None:

@@ -94,10 +94,20 @@ def assert_preserved(architecture: Architecture, morphs: list[Morph], seed: int,
 @pytest.mark.parametrize("noise", [0.0, 0.2])
 @pytest.mark.parametrize(
     "morph",
-    [Deepen("a_relu"), Deepen("sum_relu"), Widen("stem", 11), Widen("a", 16), Widen("c", 24),
-     AddSkip("a_relu", "sum_relu"), AddSkip("a_relu", "c_relu"), EnlargeKernel("stem"), EnlargeKernel("a"),
-     EnlargeKernel("b"), EnlargeKernel("c")],
-)  # fmt: skip
+    [
+        Deepen("a_relu"),
+        Deepen("sum_relu"),
+        Widen("stem", 11),
+        Widen("a", 16),
+        Widen("c", 24),
+        AddSkip("a_relu", "sum_relu"),
+        AddSkip("a_relu", "c_relu"),
+        EnlargeKernel("stem"),
+        EnlargeKernel("a"),
+        EnlargeKernel("b"),
+        EnlargeKernel("c"),
+    ],
+)
 def test_every_operator_preserves_the_function(morph: Morph, noise: float) -> None:
     assert_preserved(small_network(), [morph], seed=3, noise=noise)
 

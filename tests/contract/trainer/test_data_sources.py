@@ -34,8 +34,13 @@ from workloads.datasets.check import describe
 from workloads.datasets.shards import Image, read_shard, write_shard
 
 SCIENCE = {
-    "hep": "hep", "ewa": "ewa", "ewa-semi": "ewa", "cos": "cos", "cos-fields": "cos-fields", "cos-slices": "cos",
-}  # fmt: skip
+    "hep": "hep",
+    "ewa": "ewa",
+    "ewa-semi": "ewa",
+    "cos": "cos",
+    "cos-fields": "cos-fields",
+    "cos-slices": "cos",
+}
 """Sources of scientific data, and the generated set that each reads here."""
 
 SHUFFLED = [name for name in SOURCES if name != "synthetic"]
@@ -138,8 +143,11 @@ def test_known_images_are_those_of_training_as_in_validation(
     name: str, shards: Path, folders: Path, science: Path
 ) -> None:
     source = open_by(name, shards, folders, science)
-    found = [counted(source.known_batches(8, seed, RankShare(rank, 2)), source, name not in SCIENCE)
-             for seed in (1, 2) for rank in (0, 1)]  # fmt: skip
+    found = [
+        counted(source.known_batches(8, seed, RankShare(rank, 2)), source, name not in SCIENCE)
+        for seed in (1, 2)
+        for rank in (0, 1)
+    ]
     images = [one | two for (_, one), (_, two) in (found[:2], found[2:])]
     for sizes in found[:2], found[2:]:
         assert sum(sum(own) for own, _ in sizes) == source.dataset.train_images
@@ -248,8 +256,12 @@ def test_normalisation_uses_the_mean_of_imagenet() -> None:
 
 def test_shares_of_files_cover_them_and_name_each_image_once() -> None:
     files = [FileEntry(name=str(n), images=n, size_bytes=0, sha256="") for n in (5, 0, 3, 7)]
-    found = [(p.file, i) for rank in range(4) for p in pieces(files, RankShare(rank, 4).of(15))
-             for i in range(p.skip, p.skip + p.take)]  # fmt: skip
+    found = [
+        (p.file, i)
+        for rank in range(4)
+        for p in pieces(files, RankShare(rank, 4).of(15))
+        for i in range(p.skip, p.skip + p.take)
+    ]
     assert found == [(file.name, i) for file in files for i in range(file.images)]
 
 

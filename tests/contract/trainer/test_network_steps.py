@@ -85,9 +85,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     def done_by(framework: str) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, "-P", "-c", PROGRAM, framework, str(file), *PRECISIONS],
-            env={**os.environ, "KERAS_BACKEND": framework, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+            env={**os.environ, "KERAS_BACKEND": framework, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
             check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         return dict(json.loads(done.stdout.splitlines()[-1]))
 

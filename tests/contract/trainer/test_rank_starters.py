@@ -85,9 +85,15 @@ def test_the_network_of_several_nodes_is_the_one_that_was_chosen(monkeypatch: py
 
 def test_mpirun_hands_the_variables_of_frameworks_to_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {
-        "NCCL_IB_HCA": "mlx5", "XLA_FLAGS": "--x", "UCX_TLS": "rc", "TRITON_CACHE_DIR": "/c", "MIOPEN_DEBUG_X": "1",
-        "HSA_X": "1", "TF_NUM": "1", "HIP_FORCE": "1",
-    }  # fmt: skip
+        "NCCL_IB_HCA": "mlx5",
+        "XLA_FLAGS": "--x",
+        "UCX_TLS": "rc",
+        "TRITON_CACHE_DIR": "/c",
+        "MIOPEN_DEBUG_X": "1",
+        "HSA_X": "1",
+        "TF_NUM": "1",
+        "HIP_FORCE": "1",
+    }
     others = {"CUDA_VISIBLE_DEVICES": "GPU-1", "HOROVOD_CONTROLLER": "gloo", "NCCL_TOKEN": "x", "EDITOR": "ed"}
     for name, value in {**own, **others}.items():
         monkeypatch.setenv(name, value)

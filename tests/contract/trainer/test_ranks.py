@@ -50,8 +50,11 @@ PLAIN = Architecture(
 )
 
 SEVERAL = [
-    ("tensorflow", "horovodrun", 32), ("tensorflow", "mpirun", 359), ("torch", "processes", 359), ("jax", "mpirun", 359)
-]  # fmt: skip
+    ("tensorflow", "horovodrun", 32),
+    ("tensorflow", "mpirun", 359),
+    ("torch", "processes", 359),
+    ("jax", "mpirun", 359),
+]
 """Frameworks, starters of several ranks, and images of one of two ranks in a step.
 
 1,437 = 2 x (2 x 359) + 1: in the third step the second rank has nothing.
@@ -59,10 +62,20 @@ SEVERAL = [
 
 
 FOREIGN = {
-    "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "PMIX_RANK": "0",
-    "PMI_RANK": "0", "PMI_SIZE": "1", "SLURM_PROCID": "0", "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1", "RANK": "0",
-    "WORLD_SIZE": "1", "FLUX_TASK_RANK": "0", "MASTER_PORT": "1",
-}  # fmt: skip
+    "OMPI_COMM_WORLD_RANK": "0",
+    "OMPI_COMM_WORLD_SIZE": "1",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "PMIX_RANK": "0",
+    "PMI_RANK": "0",
+    "PMI_SIZE": "1",
+    "SLURM_PROCID": "0",
+    "HOROVOD_RANK": "0",
+    "HOROVOD_SIZE": "1",
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "FLUX_TASK_RANK": "0",
+    "MASTER_PORT": "1",
+}
 """Numbers of the agent's own, of a site's `srun` or `mpirun`."""
 
 
@@ -70,10 +83,20 @@ def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
     path = tmp_path / "architecture.json"
     path.write_text(to_json(PLAIN))
     fields: dict[str, Any] = {
-        "architecture_path": str(path), "dataset": "digits", "batch_size": 32, "epochs": 2, "max_epochs": 4,
-        "patience": 9, "seed": 3, "learning_rate": 0.02, "momentum": 0.9, "label_smoothing": 0.1,
-        "precision": "float32", "compile": "auto", "progress_interval_s": 0.02,
-    }  # fmt: skip
+        "architecture_path": str(path),
+        "dataset": "digits",
+        "batch_size": 32,
+        "epochs": 2,
+        "max_epochs": 4,
+        "patience": 9,
+        "seed": 3,
+        "learning_rate": 0.02,
+        "momentum": 0.9,
+        "label_smoothing": 0.1,
+        "precision": "float32",
+        "compile": "auto",
+        "progress_interval_s": 0.02,
+    }
     return TrainRequest(**{**fields, **changes})
 
 
@@ -83,9 +106,13 @@ def config_with(starter: str, framework: str = "tensorflow") -> RunConfig:
 
 
 async def train(
-    config: RunConfig, ranks: int, request: TrainRequest, folder: Path, save: Path | None = None,
+    config: RunConfig,
+    ranks: int,
+    request: TrainRequest,
+    folder: Path,
+    save: Path | None = None,
     begin: Begin | None = None,
-) -> list[FromTrainer]:  # fmt: skip
+) -> list[FromTrainer]:
     """Train; with `save`, and without `begin`, keep the weights and, next to them, the evidence."""
     need_frameworks(config.training.framework)
     starter = config.replica.rank_starter

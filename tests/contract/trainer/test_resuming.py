@@ -49,9 +49,10 @@ async def killed_in_epoch_3(config: RunConfig, request: TrainRequest, log: Path,
     return seen
 
 
-@pytest.mark.parametrize(("framework", "starter", "ranks", "others"), [
-    ("tensorflow", "mpirun", 2, 1), ("torch", "processes", 1, 2), ("jax", "processes", 2, 3)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("framework", "starter", "ranks", "others"),
+    [("tensorflow", "mpirun", 2, 1), ("torch", "processes", 1, 2), ("jax", "processes", 2, 3)],
+)
 def test_other_ranks_resume_with_the_rates_of_an_undisturbed_training(
     framework: str, starter: str, ranks: int, others: int, tmp_path: Path
 ) -> None:
@@ -82,8 +83,12 @@ def test_the_real_trainer_resumes_after_its_last_epoch(tmp_path: Path) -> None:
     request = request_for("digits", architecture_path=str(tmp_path / "architecture.json"), batch_size=64, epochs=4)
     log, kept, rows = tmp_path / "log", tmp_path / "weights.npz", (tmp_path / "1.rows", tmp_path / "2.rows")
     wanted = epochs_of(asyncio.run(collect(config, request, log)))
-    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), save_weights_path=str(kept),
-                  evidence_path=str(rows[0]))  # fmt: skip
+    begin = Begin(
+        trial=1,
+        checkpoint_path=str(tmp_path / "checkpoint.npz"),
+        save_weights_path=str(kept),
+        evidence_path=str(rows[0]),
+    )
     first = asyncio.run(killed_in_epoch_3(config, request, log, begin))
     assert {1, 2} <= set(read_rows(rows[0]))
     assert epoch_of(kept) in {epoch.epoch for epoch in first}, "a killed training leaves its best weights"

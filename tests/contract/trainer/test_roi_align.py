@@ -79,9 +79,11 @@ def test_every_framework_interpolates_as_plain_loops_do(framework: str, tmp_path
     np.savez(tmp_path / "given.npz", features=features, boxes=boxes, settings=(BINS, SAMPLES, STRIDE))
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / "given.npz"), str(tmp_path / "found.npy")],
-        env={**os.environ, "KERAS_BACKEND": framework, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        env={**os.environ, "KERAS_BACKEND": framework, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "found.npy"), by_loops(features, boxes), atol=2e-6)
 

@@ -68,8 +68,10 @@ def test_a_scientific_training_stops_at_its_target_if_it_is_asked_to(tmp_path: P
     assert last.test_measures is None, "this set has no test split"
     tested = tmp_path / "tested"
     synthesize(ScienceRecipe("hep", {"train": 9, "validation": 4, "test": 3}, 16, 1), tested, lambda *_: None, 0)
-    *before, end = (course_of(replace(request, data_dir=str(tested), stops_at_target=False)).facts(epoch)
-                    for epoch in range(1, EPOCHS + 1))  # fmt: skip
+    *before, end = (
+        course_of(replace(request, data_dir=str(tested), stops_at_target=False)).facts(epoch)
+        for epoch in range(1, EPOCHS + 1)
+    )
     assert [each.test_images for each in before] == [None] * (EPOCHS - 1)
     assert (end.test_images, end.images_evaluated, end.test_measures) == (3, 8, end.measures)
     goes_on = course_of(replace(request, stops_at_target=False))

@@ -69,11 +69,20 @@ def request_in(folder: Path, architecture: Architecture = TINY, **changes: Any) 
     path = folder / "architecture.json"
     path.write_text(to_json(architecture))
     fields: dict[str, Any] = {
-        "architecture_path": str(path), "dataset": "digits", "batch_size": 64, "epochs": 2,
-        "max_epochs": 4, "patience": 9, "seed": 3, "learning_rate": 0.1, "momentum": 0.9,
-        "label_smoothing": 0.1, "precision": "float32", "compile": "auto",
+        "architecture_path": str(path),
+        "dataset": "digits",
+        "batch_size": 64,
+        "epochs": 2,
+        "max_epochs": 4,
+        "patience": 9,
+        "seed": 3,
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+        "label_smoothing": 0.1,
+        "precision": "float32",
+        "compile": "auto",
         "progress_interval_s": 0.02,
-    }  # fmt: skip
+    }
     return TrainRequest(**{**fields, **changes})
 
 
@@ -328,8 +337,13 @@ def test_the_real_trainer_ends_at_a_loss_that_is_not_a_number(make_request: Make
 def test_a_damaged_checkpoint_is_not_used(make_request: MakeRequest, tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits"})
     (tmp_path / "checkpoint.npz").write_bytes(b"PK not an archive")
-    begin = Begin(trial=1, checkpoint_path=str(tmp_path / "checkpoint.npz"), restore=1, states=("0" * 64,),
-                  checkpoint_interval_s=1e9)  # fmt: skip
+    begin = Begin(
+        trial=1,
+        checkpoint_path=str(tmp_path / "checkpoint.npz"),
+        restore=1,
+        states=("0" * 64,),
+        checkpoint_interval_s=1e9,
+    )
     messages = asyncio.run(collect(config, make_request(epochs=1), tmp_path / "log", begin))
     assert [epoch.epoch for epoch in epochs_of(messages)] == [1]
     assert "cannot be used" in (tmp_path / "log").read_text()

@@ -31,8 +31,11 @@ class Slurm:
         def queue() -> list[str]:
             shown = subprocess.run(
                 ["squeue", "--noheader", "--format=%i %j %T"],
-                env={**os.environ, **cluster.environment}, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                env={**os.environ, **cluster.environment},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             return shown.stdout.splitlines()
 
         try:

@@ -13,8 +13,17 @@ from typing import ClassVar
 from tests.faults.attacked import Attacked
 from tests.hardening.storage.runs import shim
 
-CODES = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES,
-         errno.EPERM, errno.EAGAIN)  # fmt: skip
+CODES = (
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EAGAIN,
+)
 MOST_FAILURES = 30
 MOST_S = 5.0
 """Less than a primary waits for its directory when it begins."""
@@ -36,9 +45,12 @@ class Errors:
         self._calls.write_bytes(bytes(16))
         run.preload(str(shim()))
         run.environment |= {
-            "SHIM_CALLS": str(self._calls), "SHIM_BELOW": str(run.output), "SHIM_KIND": "any",
-            "SHIM_ERRNO": str(draw.choice(CODES)), "SHIM_WHILE": str(self._switch),
-        }  # fmt: skip
+            "SHIM_CALLS": str(self._calls),
+            "SHIM_BELOW": str(run.output),
+            "SHIM_KIND": "any",
+            "SHIM_ERRNO": str(draw.choice(CODES)),
+            "SHIM_WHILE": str(self._switch),
+        }
 
     def _failures(self) -> int:
         return int(struct.unpack("2q", self._calls.read_bytes())[1])

@@ -88,7 +88,7 @@ ADDED: dict[str, bytes] = {
     "an extended header with holes": extended(record("GNU.sparse.major", "1")),
     "a header that is noise": bytes(range(256)) * 2,
     "a header with another checksum": plain("run/report/x", b"x").replace(b"ustar", b"ustaR"),
-}  # fmt: skip
+}
 """Blocks that come before the end of an honest archive, whose checksums do not name them."""
 
 

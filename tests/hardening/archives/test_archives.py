@@ -193,9 +193,10 @@ def test_nothing_is_left_when_a_check_is_ended(honest: bytes, tmp_path: Path) ->
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
         process = subprocess.Popen(
-            [sys.executable, "-c", program, tmp_path / "run.tar.gz"], stdout=subprocess.PIPE,
+            [sys.executable, "-c", program, tmp_path / "run.tar.gz"],
+            stdout=subprocess.PIPE,
             env={**os.environ, "TMPDIR": str(tmp_path / "temporary"), "PYTHONPATH": os.pathsep.join(sys.path)},
-        )  # fmt: skip
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == b"open\n"
         assert len(list((tmp_path / "temporary").iterdir())) == 1

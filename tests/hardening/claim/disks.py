@@ -112,8 +112,9 @@ class FakeMachine(Machine):
 
     def describe(self, token: str, now_ms: int, alone: bool) -> Holder:
         number = self._taker.number if self._taker is not None else 99
-        return Holder(token=token, boot=self.boot, namespaces=self.namespaces, pid=100 + number,
-                      started_ticks=1, alone=alone)  # fmt: skip
+        return Holder(
+            token=token, boot=self.boot, namespaces=self.namespaces, pid=100 + number, started_ticks=1, alone=alone
+        )
 
     def lives(self, holder: Holder) -> bool | None:
         if not self.is_here(holder):

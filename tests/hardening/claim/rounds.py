@@ -104,8 +104,9 @@ class Round:
         before = self._chance.choice(("nothing", "dead", "released", "half"))
         if before != "nothing":
             boot = Machine().boot
-            holder = Holder(token="old", boot=boot, namespaces="0", pid=7, started_ticks=1,
-                            released=before == "released")  # fmt: skip
+            holder = Holder(
+                token="old", boot=boot, namespaces="0", pid=7, started_ticks=1, released=before == "released"
+            )
             self._folder.mkdir(parents=True)
             data = holder.encode()
             (self._folder / "000001.json").write_bytes(data[: len(data) // 2] if before == "half" else data)

@@ -51,8 +51,9 @@ class Play:
         self.stage, self.memory = Stage(), Memory()
         boot = Machine().boot
         for name, holder in before.items():
-            found = Holder(token=holder.token, boot=boot, namespaces="0", pid=holder.pid,
-                           started_ticks=1, released=holder.released)  # fmt: skip
+            found = Holder(
+                token=holder.token, boot=boot, namespaces="0", pid=holder.pid, started_ticks=1, released=holder.released
+            )
             self.memory.files[name] = File(found.encode())
         self._lies, self._old_names = lies, old_names
         self.stage.takers += [Taker(number, self._take) for number in range(TAKERS)]

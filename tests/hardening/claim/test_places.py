@@ -128,9 +128,13 @@ def test_a_step_of_the_boot_time_changes_nothing(tmp_path: Path) -> None:
         assert line_of(first).startswith("mine 1 ")
         words = ["unshare", "--mount", "sh", "-c", mounted, sys.executable, TAKES]
         shown = subprocess.run(
-            words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+            words,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": ROOT},
-        )  # fmt: skip
+        )
         assert shown.stdout.startswith("held: "), (shown.stdout, shown.stderr)
         assert "waiting" not in shown.stdout
 

@@ -53,11 +53,16 @@ def changed(data: bytes, rng: random.Random) -> bytes:
     """An input with one to three cuts, repetitions, flips or odd bytes."""
     for _ in range(rng.randint(1, 3)):
         start, end = sorted((rng.randint(0, len(data)), rng.randint(0, len(data))))
-        data = rng.choice([
-            data[:start], data[:start] + data[end:], data[:end] + data[start:],
-            data[:start] + rng.choice(ODD) + data[start:], data[:start] + rng.choice(ODD) + data[end:],
-            data[:start] + bytes([rng.randrange(256)]) + data[start + 1 :],
-        ])  # fmt: skip
+        data = rng.choice(
+            [
+                data[:start],
+                data[:start] + data[end:],
+                data[:end] + data[start:],
+                data[:start] + rng.choice(ODD) + data[start:],
+                data[:start] + rng.choice(ODD) + data[end:],
+                data[:start] + bytes([rng.randrange(256)]) + data[start + 1 :],
+            ]
+        )
     return data
 
 

@@ -25,10 +25,14 @@ from workloads.datasets.science.universes import cut
 
 FILE = {"name": "climo_1979.h5", "images": 1, "size_bytes": 1, "sha256": "0" * 64}
 GOOD: dict[str, Any] = {
-    "format": "ewa", "source": "here", "grid": [48, 72], "channels": [{"name": "PSL", "mean": 1.0, "std": 2.0}],
-    "train": {"files": [FILE], "fingerprint": "0" * 64}, "validation": {"files": [FILE], "fingerprint": "0" * 64},
+    "format": "ewa",
+    "source": "here",
+    "grid": [48, 72],
+    "channels": [{"name": "PSL", "mean": 1.0, "std": 2.0}],
+    "train": {"files": [FILE], "fingerprint": "0" * 64},
+    "validation": {"files": [FILE], "fingerprint": "0" * 64},
     "fingerprint": "f5a5fd42d16a20302798ef6ed309979b43003d2320d9f0e8ea9831a92759fb4b",
-}  # fmt: skip
+}
 """Its fingerprint is the SHA-256 of 64 zeros."""
 
 
@@ -38,16 +42,22 @@ def changed(**to: object) -> bytes:
 
 
 DESCRIPTIONS = {
-    "nothing": b"", "a list": b"[]", "deep": b'{"format": "ewa", "a":' * 10_000,
+    "nothing": b"",
+    "a list": b"[]",
+    "deep": b'{"format": "ewa", "a":' * 10_000,
     "no files": changed(train={"files": []}),
     "a name that leads out": changed(train={"files": [{**FILE, "name": "../x"}], "fingerprint": "0" * 64}),
     "an absolute name": changed(train={"files": [{**FILE, "name": "/etc/passwd"}], "fingerprint": "0" * 64}),
-    "a huge grid": changed(grid=[10**9, 10**9]), "an empty grid": changed(grid=[]), "no grid": changed(grid=[0, 0]),
-    "another format": changed(format="netcdf"), "NaN": b'{"format": "ewa", "grid": [NaN, 3]}',
+    "a huge grid": changed(grid=[10**9, 10**9]),
+    "an empty grid": changed(grid=[]),
+    "no grid": changed(grid=[0, 0]),
+    "another format": changed(format="netcdf"),
+    "NaN": b'{"format": "ewa", "grid": [NaN, 3]}',
     "an infinite mean": changed(channels=[{"name": "PSL", "mean": 1e999, "std": 1}]),
     "a negative spread": changed(channels=[{"name": "PSL", "mean": 1, "std": -1}]),
-    "another fingerprint": changed(fingerprint="1" * 64), "a generator": changed(generated={"name": "x", "seed": []}),
-}  # fmt: skip
+    "another fingerprint": changed(fingerprint="1" * 64),
+    "a generator": changed(generated={"name": "x", "seed": []}),
+}
 
 
 def rows() -> Iterator[Case]:

@@ -142,9 +142,13 @@ def test_a_run_does_not_begin_in_a_folder_that_others_can_write(tmp_path: Path) 
 
 
 WRITERS = [
-    "aiperf/__main__.py", "replica/__main__.py", "replica/trainer/__main__.py", "replica/trainer/simulated.py",
-    "primary/nni/__main__.py", "primary/nni/trial.py",
-]  # fmt: skip
+    "aiperf/__main__.py",
+    "replica/__main__.py",
+    "replica/trainer/__main__.py",
+    "replica/trainer/simulated.py",
+    "primary/nni/__main__.py",
+    "primary/nni/trial.py",
+]
 """Programs that write into run directories. Starters on other nodes may begin with any umask."""
 
 

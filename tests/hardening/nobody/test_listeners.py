@@ -146,10 +146,21 @@ async def train(config: RunConfig, folder: Path, watch: Watch, hybrid: HybridTra
     architecture = folder / "architecture.json"
     architecture.write_text(to_json(SMALL))
     request = TrainRequest(
-        architecture_path=str(architecture), dataset="digits", batch_size=32, epochs=1, max_epochs=1, patience=9,
-        seed=3, learning_rate=0.02, momentum=0.9, label_smoothing=0.1, precision="float32", compile="auto",
-        progress_interval_s=0.02, hybrid=hybrid,
-    )  # fmt: skip
+        architecture_path=str(architecture),
+        dataset="digits",
+        batch_size=32,
+        epochs=1,
+        max_epochs=1,
+        patience=9,
+        seed=3,
+        learning_rate=0.02,
+        momentum=0.9,
+        label_smoothing=0.1,
+        precision="float32",
+        compile="auto",
+        progress_interval_s=0.02,
+        hybrid=hybrid,
+    )
     trainer = await TrainerProcess.start(RankSetup(config, 2), request, folder / "ranks.log")
     watch.training = trainer.pid
     try:

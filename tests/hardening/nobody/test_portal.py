@@ -25,9 +25,11 @@ from tests.support.processes import command
 
 API = "/api/v1/nni"
 UPGRADE = {
-    "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-}  # fmt: skip
+}
 
 
 def code_that_makes(marker: Path) -> dict[str, Any]:

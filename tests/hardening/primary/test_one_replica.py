@@ -15,9 +15,21 @@ def test_a_proxy_command_that_is_not_there_costs_the_replica_of_its_host(ssh_hos
     config.write_text(text.replace("Host h1\n", "Host h1\n ProxyCommand /nonexistent/nc %h %p\n"))
     output = tmp_path / "run"
     result = aiperf(
-        "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--set", f'ssh.config_file="{config}"',
-        "--replicas", 2, "--duration", "5s", "--output", output, *AT_RANDOM,
-    )  # fmt: skip
+        "run",
+        *SIMULATED,
+        "--launcher",
+        "ssh",
+        *ssh_hosts.overrides(),
+        "--set",
+        f'ssh.config_file="{config}"',
+        "--replicas",
+        2,
+        "--duration",
+        "5s",
+        "--output",
+        output,
+        *AT_RANDOM,
+    )
     assert result.returncode == 0, result.stderr
     found = report(output)
     details = found["replica_details"]

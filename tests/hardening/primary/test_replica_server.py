@@ -26,11 +26,17 @@ from tests.support.virtual.time import InProcessLauncher
 
 
 def configured(**settings: object) -> RunConfig:
-    return load_config(overrides={
-        "run.dataset": "digits", "run.replicas": 2, "run.duration": "10m", "search.strategy": "random",
-        "training.trainer": "simulated", "simulated.epoch_seconds": 60.0,
-        **{name.replace("__", "."): value for name, value in settings.items()},
-    })  # fmt: skip
+    return load_config(
+        overrides={
+            "run.dataset": "digits",
+            "run.replicas": 2,
+            "run.duration": "10m",
+            "search.strategy": "random",
+            "training.trainer": "simulated",
+            "simulated.epoch_seconds": 60.0,
+            **{name.replace("__", "."): value for name, value in settings.items()},
+        }
+    )
 
 
 def bodies(root: Path, kind: type[AnyBody]) -> list[AnyBody]:
@@ -103,11 +109,12 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "a broken socket": (in_the_connection(send=OSError(113, "No route to host")), "No route to host"),
     "a protocol of another kind": (in_the_connection(receive=UnicodeError("odd")), "UnicodeError: odd"),
     "an end that fails, too": (
-        in_the_connection(receive=OSError(5, "first"), cancel=RuntimeError("second")), "OSError: [Errno 5] first",
+        in_the_connection(receive=OSError(5, "first"), cancel=RuntimeError("second")),
+        "OSError: [Errno 5] first",
     ),
     "a name that is not UTF-8": (at_start(FileNotFoundError(2, "no file", "\udcff")), r"'\udcff'"),
     "its manager": (in_the_manager, "KeyError: 1"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -28,9 +28,13 @@ from workloads.datasets.sources import DEVKIT_TAR, VALIDATION_TAR, ImageSource, 
 
 FILE = {"name": "train.index", "images": 1, "size_bytes": 1, "sha256": "0" * 64}
 GOOD: dict[str, Any] = {
-    "format": "folder", "source": "here", "image_size": 64, "class_names": ["a", "b"],
-    "train": {"files": [FILE]}, "validation": {"files": [{**FILE, "name": "validation.index"}]},
-}  # fmt: skip
+    "format": "folder",
+    "source": "here",
+    "image_size": 64,
+    "class_names": ["a", "b"],
+    "train": {"files": [FILE]},
+    "validation": {"files": [{**FILE, "name": "validation.index"}]},
+}
 
 
 def changed(*path: str | int, to: object) -> bytes:
@@ -43,20 +47,29 @@ def changed(*path: str | int, to: object) -> bytes:
 
 
 DESCRIPTIONS = {
-    "nothing": b"", "a list": b"[]", "no UTF-8": b"\xff\xfe", "deep": b'{"a":' * 100_000, "NaN": b'{"image_size": NaN}',
-    "a number of 5,000 digits": b'{"image_size": ' + b"9" * 5000 + b"}", "a lone surrogate": b'{"source": "\\ud800"}',
+    "nothing": b"",
+    "a list": b"[]",
+    "no UTF-8": b"\xff\xfe",
+    "deep": b'{"a":' * 100_000,
+    "NaN": b'{"image_size": NaN}',
+    "a number of 5,000 digits": b'{"image_size": ' + b"9" * 5000 + b"}",
+    "a lone surrogate": b'{"source": "\\ud800"}',
     "huge images": changed("train", "files", 0, "images", to=10**30),
     "negative images": changed("train", "files", 0, "images", to=-1),
-    "no files": changed("train", "files", to=[]), "two indexes": changed("train", "files", to=[FILE, FILE]),
+    "no files": changed("train", "files", to=[]),
+    "two indexes": changed("train", "files", to=[FILE, FILE]),
     "a name that leads out": changed("train", "files", 0, "name", to="../../etc/passwd"),
     "an absolute name": changed("train", "files", 0, "name", to="/etc/passwd"),
     "a NUL": changed("train", "files", 0, "name", to="a\0b"),
     "a long name": changed("train", "files", 0, "name", to="a" * 100_000),
-    "one class": changed("class_names", to=["a"]), "a class that is a list": changed("class_names", 0, to=["a"]),
+    "one class": changed("class_names", to=["a"]),
+    "a class that is a list": changed("class_names", 0, to=["a"]),
     "a million of classes too many": changed("class_names", to=["a"] * 1_000_001),
-    "a huge image": changed("image_size", to=10**9), "a long unknown key": changed("x" * 100_000, to=1),
-    "another version": changed("schema_version", to=2), "a fingerprint": changed("fingerprint", to="0" * 64),
-}  # fmt: skip
+    "a huge image": changed("image_size", to=10**9),
+    "a long unknown key": changed("x" * 100_000, to=1),
+    "another version": changed("schema_version", to=2),
+    "a fingerprint": changed("fingerprint", to="0" * 64),
+}
 
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
@@ -68,13 +81,20 @@ def test_a_description_that_is_none_is_refused(name: str, tmp_path: Path) -> Non
 
 
 INDEXES = {
-    "no label": b"train/a.jpg\n", "two labels": b"a.jpg\t1\t2\n", "a label of words": b"a.jpg\tone\n",
-    "a label of 5,000 digits": b"a.jpg\t" + b"9" * 5000 + b"\n", "label 0": b"a.jpg\t0\n",
+    "no label": b"train/a.jpg\n",
+    "two labels": b"a.jpg\t1\t2\n",
+    "a label of words": b"a.jpg\tone\n",
+    "a label of 5,000 digits": b"a.jpg\t" + b"9" * 5000 + b"\n",
+    "label 0": b"a.jpg\t0\n",
     "a negative label": b"a\t-1\n",
-    "a label beyond the classes": b"a.jpg\t3\n", "no UTF-8": b"\xff\t1\n", "a NUL": b"a\0b\t1\n",
-    "a path that leads out": b"../../../etc/passwd\t1\n", "an absolute path": b"/etc/passwd\t1\n",
-    "an empty line": b"a.jpg\t1\n\n", "a long name": b"x" * 100_000 + b"\n",
-}  # fmt: skip
+    "a label beyond the classes": b"a.jpg\t3\n",
+    "no UTF-8": b"\xff\t1\n",
+    "a NUL": b"a\0b\t1\n",
+    "a path that leads out": b"../../../etc/passwd\t1\n",
+    "an absolute path": b"/etc/passwd\t1\n",
+    "an empty line": b"a.jpg\t1\n\n",
+    "a long name": b"x" * 100_000 + b"\n",
+}
 
 
 @pytest.mark.parametrize("name", INDEXES)
@@ -100,9 +120,12 @@ def test_indexes_of_any_kind(content: bytes, tmp_path_factory: pytest.TempPathFa
 
 
 JOURNALS = {
-    "nothing": b"", "no UTF-8": b"\xff\xfe\n", "another run's": b"[]\n", "deep": b"[" * 100_000 + b"\n",
+    "nothing": b"",
+    "no UTF-8": b"\xff\xfe\n",
+    "another run's": b"[]\n",
+    "deep": b"[" * 100_000 + b"\n",
     "a folder": None,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", JOURNALS)
@@ -163,18 +186,28 @@ def huge_matrix() -> bytes:
 
 
 KITS: dict[str, bytes] = {
-    "nothing": b"", "no gzip": b"not gzip", "an empty archive": gzip.compress(END), "only a header": kit(b"")[:40],
-    "no MATLAB file": kit(b"no MATLAB file"), "an empty one": kit(b""), "a cut one": kit(classes()[:200]),
-    "no synsets": kit(classes(other=1)), "numbers as synsets": kit(classes(synsets=np.arange(3))),
-    "one number": kit(classes(synsets=7)), "text": kit(classes(synsets="text")),
-    "a huge matrix": kit(huge_matrix()), "HDF5": kit(b"\x89HDF\r\n\x1a\n" + bytes(600)),
+    "nothing": b"",
+    "no gzip": b"not gzip",
+    "an empty archive": gzip.compress(END),
+    "only a header": kit(b"")[:40],
+    "no MATLAB file": kit(b"no MATLAB file"),
+    "an empty one": kit(b""),
+    "a cut one": kit(classes()[:200]),
+    "no synsets": kit(classes(other=1)),
+    "numbers as synsets": kit(classes(synsets=np.arange(3))),
+    "one number": kit(classes(synsets=7)),
+    "text": kit(classes(synsets="text")),
+    "a huge matrix": kit(huge_matrix()),
+    "HDF5": kit(b"\x89HDF\r\n\x1a\n" + bytes(600)),
     "version 7.3": kit(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(600)),
-    "a class that is not there": kit(classes(), b"3\n"), "a class of words": kit(classes(), b"one\n"),
-    "a class of 5,000 digits": kit(classes(), b"9" * 5000), "no classes": kit(classes(), b""),
+    "a class that is not there": kit(classes(), b"3\n"),
+    "a class of words": kit(classes(), b"one\n"),
+    "a class of 5,000 digits": kit(classes(), b"9" * 5000),
+    "no classes": kit(classes(), b""),
     "classes that are no text": kit(classes(), b"\xff\xfe"),
     "a bomb": gzip.compress(sized(META, 1 << 30) + bytes(1 << 20)),
     **{name: gzip.compress(blocks + plain(META, b"x") + END) for name, blocks in ADDED.items() if "size" in name},
-}  # fmt: skip
+}
 
 
 def source(folder: Path, train: bytes, validation: bytes, devkit: bytes) -> Path:
@@ -199,13 +232,16 @@ def test_a_kit_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
 TARS: dict[str, bytes] = {
     **{name: blocks + END for name, blocks in ADDED.items() if name.startswith(("a symb", "a dev", "a spa", "a neg"))},
     **{name: blocks + END for name, blocks in ADDED.items() if "size" in name or "header" in name},
-    "nothing": b"", "text": b"text" * 1000, "no end": plain("n01.tar", b""), "cut": IMAGES[:700],
+    "nothing": b"",
+    "text": b"text" * 1000,
+    "no end": plain("n01.tar", b""),
+    "cut": IMAGES[:700],
     "an inner one beyond the outer": plain("n01.tar", sized("a.JPEG", 1 << 20) + END) + END,
     "an inner one without an end": plain("n01.tar", plain("a.JPEG", b"x")) + END,
     "an inner one that is noise": plain("n01.tar", b"noise" * 300) + END,
     "a negative inner one": plain("n01.tar", sized("a.JPEG", -512) + END) + END,
     "an inner header": plain("n01.tar", extended(record("size", "-1")) + END) + END,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TARS)

@@ -55,10 +55,14 @@ def configured(honest: dict[str, bytes], **layer: Any) -> bytes:
     return packed({**honest, "config.json": json.dumps(document).encode()})
 
 
-LAMBDA = {"class_name": "Lambda", "module": "keras.layers", "config": {
-    "name": "l",
-    "function": {"class_name": "__lambda__", "config": {"code": "4wAA", "defaults": None, "closure": None}},
-}}  # fmt: skip
+LAMBDA = {
+    "class_name": "Lambda",
+    "module": "keras.layers",
+    "config": {
+        "name": "l",
+        "function": {"class_name": "__lambda__", "config": {"code": "4wAA", "defaults": None, "closure": None}},
+    },
+}
 SYSTEM = {"class_name": "function", "module": "os", "config": "system", "registered_name": "function"}
 DENSE = {"class_name": "Dense", "module": "keras.layers"}
 
@@ -91,7 +95,10 @@ def test_a_layer_that_is_none_is_refused(
 def hostile(honest: dict[str, bytes]) -> dict[str, bytes]:
     bomb = bytes(64 << 20)
     return {
-        "nothing": b"", "text": b"text", "a zip header": b"PK\x03\x04", "an empty zip": packed({}),
+        "nothing": b"",
+        "text": b"text",
+        "a zip header": b"PK\x03\x04",
+        "an empty zip": packed({}),
         "cut": packed(honest)[:-30],
         "a path that leads out": packed({**honest, "../../out": b"x"}),
         "an absolute path": packed({**honest, "/tmp/out": b"x"}),
@@ -107,7 +114,7 @@ def hostile(honest: dict[str, bytes]) -> dict[str, bytes]:
         "no UTF-8": packed({**honest, "config.json": b"\xff\xfe"}),
         "an HDF5 file": honest["model.weights.h5"],
         "another model's weights": packed({**honest, "model.weights.h5": _other_weights()}),
-    }  # fmt: skip
+    }
 
 
 def _other_weights() -> bytes:

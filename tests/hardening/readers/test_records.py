@@ -32,11 +32,15 @@ from analysis.results.source import read_report_file
 from tests.support.fuzz import examples, refusal
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
     | st.sampled_from([10**18, 10**19, -1, 10**15 + 1, "\ud800", "\0", "x" * 300]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
-)  # fmt: skip
+)
 EPOCH = EpochCompleted(
     trial=1, epoch=2, images_trained=3, images_evaluated=4, correct=1, loss=1.0, validation_loss=1.0, learning_rate=0.1
 )
@@ -70,10 +74,16 @@ def test_records_with_anything_in_any_field(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("images_trained", -1), ("images_trained", 10**15 + 1), ("correct", -1), ("epoch", -1), ("epoch", 10**6 + 1),
-        ("trial", -1), ("images_evaluated", -(10**17)), ("evidence", "x" * 300),
+        ("images_trained", -1),
+        ("images_trained", 10**15 + 1),
+        ("correct", -1),
+        ("epoch", -1),
+        ("epoch", 10**6 + 1),
+        ("trial", -1),
+        ("images_evaluated", -(10**17)),
+        ("evidence", "x" * 300),
     ],
-)  # fmt: skip
+)
 def test_a_field_out_of_its_range_is_refused_by_name(field: str, value: object) -> None:
     document = {**LINE, "data": {**LINE["data"], field: value}}
     with pytest.raises(RecordDamagedError, match=f"a record cannot say this: {field}"):
@@ -126,12 +136,20 @@ READERS: dict[str, Callable[[Path], object]] = {
     "outside.json": lambda file: read_outside(file, json_object),
 }
 CONTENTS = {
-    "nothing": b"", "a NUL": b"\0", "no UTF-8": b"\xff\xfe", "deep": b"[" * 200_000, "deep objects": b'{"a":' * 50_000,
-    "a number of 10,000 digits": b'{"a": ' + b"9" * 10_000 + b"}", "a float beyond all": b'{"a": 1e999999}',
-    "a list": b"[1]", "text": b'"' + b"x" * 100_000 + b'"', "a long key": b'{"' + b"k" * 100_000 + b'": 1}',
-    "many keys": b"{" + b",".join(b'"k%d": 1' % n for n in range(20_000)) + b"}", "an escape": b'{"\x1b[2J": 1}',
+    "nothing": b"",
+    "a NUL": b"\0",
+    "no UTF-8": b"\xff\xfe",
+    "deep": b"[" * 200_000,
+    "deep objects": b'{"a":' * 50_000,
+    "a number of 10,000 digits": b'{"a": ' + b"9" * 10_000 + b"}",
+    "a float beyond all": b'{"a": 1e999999}',
+    "a list": b"[1]",
+    "text": b'"' + b"x" * 100_000 + b'"',
+    "a long key": b'{"' + b"k" * 100_000 + b'": 1}',
+    "many keys": b"{" + b",".join(b'"k%d": 1' % n for n in range(20_000)) + b"}",
+    "an escape": b'{"\x1b[2J": 1}',
     "other rules": json.dumps({"rules_version": "\x1b[2J" * 10_000}).encode(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CONTENTS)
@@ -153,11 +171,20 @@ def test_nodes_of_any_kind_are_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [RecursionError(), MemoryError(), OverflowError("x" * 9999), KeyError("k"), ValueError("\x1b[2J\n"),
-     ZeroDivisionError(),
-     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), NotImplementedError(), AttributeError("a"), AssertionError()],
+    [
+        RecursionError(),
+        MemoryError(),
+        OverflowError("x" * 9999),
+        KeyError("k"),
+        ValueError("\x1b[2J\n"),
+        ZeroDivisionError(),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+        NotImplementedError(),
+        AttributeError("a"),
+        AssertionError(),
+    ],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_whatever_a_parser_raises_is_one_line(error: Exception, tmp_path: Path) -> None:
     def parse(data: bytes) -> None:
         raise error
@@ -192,9 +219,10 @@ def test_text_of_others_is_shown_on_one_line(text: str) -> None:
 
 @settings(max_examples=examples(60))
 @given(
-    st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), min_size=1), st.sampled_from([None, 2]),
+    st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), min_size=1),
+    st.sampled_from([None, 2]),
     st.data(),
-)  # fmt: skip
+)
 def test_any_flipped_bit_of_a_sealed_object_is_found(
     document: dict[str, Any], indent: int | None, data: st.DataObject
 ) -> None:

@@ -92,10 +92,16 @@ def flipped(file: Path, place: int, bit: int) -> bytes:
 
 
 SUMMED = (
-    "run.json", "system.json", "hyperparameters.json", "nni.json", "candidates/replica-0000-round-0002.json",
-    "telemetry/replica-0000-1-node-0.jsonl", "history/primary-1.jsonl", "history/replica-0000-1.jsonl",
+    "run.json",
+    "system.json",
+    "hyperparameters.json",
+    "nni.json",
+    "candidates/replica-0000-round-0002.json",
+    "telemetry/replica-0000-1-node-0.jsonl",
+    "history/primary-1.jsonl",
+    "history/replica-0000-1.jsonl",
     "evidence/trial-000001.rows",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("name", SUMMED)
@@ -182,12 +188,16 @@ def damage(file: Path, rng: random.Random) -> None:
     data = file.read_bytes()
     start, end = sorted((rng.randint(0, len(data)), rng.randint(0, len(data))))
     kinds: dict[str, Callable[[], bytes]] = {
-        "cut": lambda: data[:start], "removed": lambda: data[:start] + data[end:],
-        "repeated": lambda: data[:end] + data[start:], "noise": lambda: data[:start] + rng.randbytes(40) + data[start:],
-        "zeros": lambda: data[:start] + bytes(end - start) + data[end:], "nothing": lambda: b"",
+        "cut": lambda: data[:start],
+        "removed": lambda: data[:start] + data[end:],
+        "repeated": lambda: data[:end] + data[start:],
+        "noise": lambda: data[:start] + rng.randbytes(40) + data[start:],
+        "zeros": lambda: data[:start] + bytes(end - start) + data[end:],
+        "nothing": lambda: b"",
         "flips": lambda: bytes(byte ^ (rng.random() < 0.01) for byte in data),
-        "deep": lambda: data[:start] + b"[" * 5000, "newlines": lambda: data[:start] + b"\n" * 50_000 + data[start:],
-    }  # fmt: skip
+        "deep": lambda: data[:start] + b"[" * 5000,
+        "newlines": lambda: data[:start] + b"\n" * 50_000 + data[start:],
+    }
     kind = rng.choice([*kinds, "gone", "folder", "other"])
     if kind in ("gone", "folder", "other"):
         file.unlink()
@@ -273,7 +283,7 @@ def _lines(count: int) -> Callable[[Path], object]:
         ("hyperparameters.json", lambda f: f.write_bytes(b'{"a":' * 50_000), "hyperparameters.json"),
     ],
     ids=["history", "telemetry", "one line", "nodes", "rows", "space"],
-)  # fmt: skip
+)
 def test_files_that_would_fill_the_memory_are_damage(
     name: str, forge: Callable[[Path], Any], words: str, honest: Path, tmp_path: Path
 ) -> None:
@@ -300,10 +310,18 @@ def test_files_that_file_systems_make_are_named_and_do_no_harm(honest: Path, tmp
     history = next((root / "history").glob("*.jsonl"))
     weights = next((root / "models").iterdir()) / "._weights-000001.npz"
     for name in (
-        ".nfs00000000018a2f3c0000001b", "history/.nfs000000000a", "models/.fuse_hidden0000123400000001", ".smb001f",
-        f"history/._{history.name}", str(weights.relative_to(root)), ".DS_Store",
-        "telemetry/._replica.jsonl", ".snapshot/hourly.0/run.json", "lost+found/#123", ".Trash-1000/files/x",
-    ):  # fmt: skip
+        ".nfs00000000018a2f3c0000001b",
+        "history/.nfs000000000a",
+        "models/.fuse_hidden0000123400000001",
+        ".smb001f",
+        f"history/._{history.name}",
+        str(weights.relative_to(root)),
+        ".DS_Store",
+        "telemetry/._replica.jsonl",
+        ".snapshot/hourly.0/run.json",
+        "lost+found/#123",
+        ".Trash-1000/files/x",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"anything\0")
     paths = RunPaths(root)

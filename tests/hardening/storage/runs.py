@@ -122,11 +122,17 @@ class Shimmed:
         (self.folder / "calls.log").touch()
         fault = self.fault
         own = {
-            "LD_PRELOAD": str(shim()), "SHIM_CALLS": str(self.folder / "calls"), "SHIM_BELOW": str(self.output),
-            "SHIM_LOG": str(self.folder / "calls.log"), "SHIM_KIND": fault.kind, "SHIM_FIRST": str(fault.first),
-            "SHIM_COUNT": str(fault.count), "SHIM_ERRNO": str(fault.code),
-            "SHIM_DELAY_MS": str(fault.delay_ms), "SHIM_EVERY": str(fault.every),
-        }  # fmt: skip
+            "LD_PRELOAD": str(shim()),
+            "SHIM_CALLS": str(self.folder / "calls"),
+            "SHIM_BELOW": str(self.output),
+            "SHIM_LOG": str(self.folder / "calls.log"),
+            "SHIM_KIND": fault.kind,
+            "SHIM_FIRST": str(fault.first),
+            "SHIM_COUNT": str(fault.count),
+            "SHIM_ERRNO": str(fault.code),
+            "SHIM_DELAY_MS": str(fault.delay_ms),
+            "SHIM_EVERY": str(fault.every),
+        }
         own |= {"SHIM_SHORT": "1"} if fault.short else {}
         own |= {"SHIM_PART": fault.part} if fault.part else {}
         own |= {"SHIM_WHILE": str(fault.while_)} if fault.while_ else {}
@@ -134,8 +140,19 @@ class Shimmed:
 
     def start(self, *verb: str) -> subprocess.Popen[str]:
         """Begin the run, or another verb on it."""
-        begin = ("run", *SIMULATED, "--replicas", str(self.replicas), "--duration", self.duration,
-                 "--output", str(self.output), "--no-page", *SETTINGS, *self.words)  # fmt: skip
+        begin = (
+            "run",
+            *SIMULATED,
+            "--replicas",
+            str(self.replicas),
+            "--duration",
+            self.duration,
+            "--output",
+            str(self.output),
+            "--no-page",
+            *SETTINGS,
+            *self.words,
+        )
         program = ("-m", "aiperf") if self.reports else ("-c", WITHOUT_REPORT)
         command = [sys.executable, "-P", *program, *(verb or begin)]
         pipe = subprocess.PIPE
@@ -177,11 +194,17 @@ class Outcome:
         ends = [body.reason for body in bodies if isinstance(body, RunEnded)]
         status = str(build_report(read_run(open_run(output))).status)
         return cls(
-            code, stdout, stderr, status, ends[-1] if ends else "", len(recorded), tuple(sorted(known - set(recorded))),
+            code,
+            stdout,
+            stderr,
+            status,
+            ends[-1] if ends else "",
+            len(recorded),
+            tuple(sorted(known - set(recorded))),
             tuple(key for key, times in recorded.items() if times > 1),
             tuple(body.reason for body in bodies if isinstance(body, ReplicaLost)),
             tuple(map(str, verify(open_run(output)))),
-        )  # fmt: skip
+        )
 
     @property
     def flaws(self) -> list[str]:

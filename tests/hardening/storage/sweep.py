@@ -25,9 +25,16 @@ from pathlib import Path
 from tests.hardening.storage.runs import KINDS, Fault, Outcome, Shimmed
 
 ERRORS = (
-    errno.EIO, errno.ENOSPC, errno.ETIMEDOUT, errno.ESTALE, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM,
+    errno.EIO,
+    errno.ENOSPC,
+    errno.ETIMEDOUT,
+    errno.ESTALE,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
     errno.EAGAIN,
-)  # fmt: skip
+)
 
 
 DURATION = "8s"

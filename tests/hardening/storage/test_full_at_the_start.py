@@ -70,8 +70,9 @@ def test_it_begins_when_there_is_room(full_disk: Path, words: tuple[str, ...]) -
     assert "No space left on device (0.0 MiB are free below" in said
     assert f"aiperf resume {output}" in said
     (full_disk / "filler").unlink()
-    begun = subprocess.run([sys.executable, "-m", "aiperf", "resume", output], capture_output=True, text=True,
-                           check=False)  # fmt: skip
+    begun = subprocess.run(
+        [sys.executable, "-m", "aiperf", "resume", output], capture_output=True, text=True, check=False
+    )
     assert begun.returncode == EXIT_DONE, begun.stderr
     assert "AIPerf: score=" in begun.stdout
 

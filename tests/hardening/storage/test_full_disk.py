@@ -49,8 +49,12 @@ def fill(file: Path) -> None:
 def test_a_screening_names_what_a_full_disk_does_not_do_and_leaves_nothing(small_disk: Path) -> None:
     fill(small_disk / "filler")
     request = ScreenRequest(config=load_config(overrides={"run.dataset": "digits"}), folder=str(small_disk), quick=True)
-    done = subprocess.run([sys.executable, "-P", "-m", "replica.measure.screen.storage", "--replica", "0"],
-                          input=write_request(request), capture_output=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "replica.measure.screen.storage", "--replica", "0"],
+        input=write_request(request),
+        capture_output=True,
+        check=True,
+    )
     ready, *rows = [read_row(line) for line in done.stdout.splitlines()]
     assert (ready.measure, rows[0].device) == (READY, STORAGE)
     problems = {row.measure: row.problem or "" for row in rows if row.value is None}
@@ -65,8 +69,10 @@ def test_a_full_disk_costs_no_replica_and_no_epoch(small_disk: Path, tmp_path: P
     with shown.open("w") as stderr:
         run = subprocess.Popen(
             [sys.executable, "-P", "-m", "aiperf", "run", *SIMULATED, *words, *SETTINGS],
-            stdout=subprocess.PIPE, stderr=stderr, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
     wait_for_epochs(output, 2)
     fill(small_disk / "filler")
     wait_for(lambda: WAITS.search(shown.read_text()))

@@ -45,8 +45,11 @@ def _writes(node: ast.Call) -> bool:
     if name in WRITERS:
         return not ast.unparse(node.func).endswith(("claim.touch", "_disk.touch"))
     if name == "open":
-        values = [item.value for item in (*node.args, *(word.value for word in node.keywords))
-                  if isinstance(item, ast.Constant)]  # fmt: skip
+        values = [
+            item.value
+            for item in (*node.args, *(word.value for word in node.keywords))
+            if isinstance(item, ast.Constant)
+        ]
         modes = [value for value in values if isinstance(value, str) and set(value) <= set("rwaxbt+")]
         return any(set(mode) & set("wax+") for mode in modes) or "O_CREAT" in ast.dump(node)
     return name in ("FileHandler", "basicConfig") and any(word.arg == "filename" for word in node.keywords)

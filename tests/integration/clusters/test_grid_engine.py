@@ -28,8 +28,13 @@ def documented(output: Path, *changes: tuple[str, str]) -> str:
     """The job script of the documents, for a small run on hosts with a slot each."""
     (script,) = [text for text in fenced_blocks(ROOT / "docs" / "clusters.md", "bash") if "(Grid Engine)" in text]
     small = "digits --set training.trainer=simulated --set search.strategy=random --no-page"
-    for old, new in (("mpi 128", "mpi 2"), ("imagenet --data-dir /shared/imagenet", small),
-                     ("/shared/runs/two", f"'{output}'"), ("h_rt=13:00:00", "h_rt=11:00:00"), *changes):  # fmt: skip
+    for old, new in (
+        ("mpi 128", "mpi 2"),
+        ("imagenet --data-dir /shared/imagenet", small),
+        ("/shared/runs/two", f"'{output}'"),
+        ("h_rt=13:00:00", "h_rt=11:00:00"),
+        *changes,
+    ):
         assert old in script
         script = script.replace(old, new)
     return script

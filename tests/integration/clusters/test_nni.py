@@ -66,9 +66,20 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
     output, home = tmp_path / "odd name é", tmp_path / "home"
     portal = Portal(output, free_port())
     words = (
-        *new_run(portal), *SIMULATED, "--launcher", "slurm", "--duration", "20m", "--set", "search.hpo=none",
-        *AT_RANDOM, "--set", "simulated.fail_trials=[3]", "--set", "simulated.epoch_seconds=1",
-    )  # fmt: skip
+        *new_run(portal),
+        *SIMULATED,
+        "--launcher",
+        "slurm",
+        "--duration",
+        "20m",
+        "--set",
+        "search.hpo=none",
+        *AT_RANDOM,
+        "--set",
+        "simulated.fail_trials=[3]",
+        "--set",
+        "simulated.epoch_seconds=1",
+    )
     with under_nni(home, *words) as process:
         portal.wait_for(lambda: portal.trials()[3]["status"] == "FAILED")
         assert portal.listeners() == {"127.0.0.1", "::1"}
@@ -116,10 +127,19 @@ def test_a_killed_primary_and_a_killed_manager_leave_nothing_behind(ssh_hosts: H
     output, home = tmp_path / "run", tmp_path / "home"
     portal = Portal(output, free_port())
     words = (
-        *new_run(portal), *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--duration", "10m",
-        "--set", "simulated.epoch_seconds=1", *AT_RANDOM,
-        "--set", f"nni.directory={output}-nni",
-    )  # fmt: skip
+        *new_run(portal),
+        *SIMULATED,
+        "--launcher",
+        "ssh",
+        *ssh_hosts.overrides(),
+        "--duration",
+        "10m",
+        "--set",
+        "simulated.epoch_seconds=1",
+        *AT_RANDOM,
+        "--set",
+        f"nni.directory={output}-nni",
+    )
     with under_nni(home, *words) as process:
         portal.wait_for(lambda: "SUCCEEDED" in {trial["status"] for trial in portal.trials().values()})
         process_with(output, "primary.nni").kill()
@@ -170,9 +190,18 @@ def test_duration_and_concurrency_are_nni_s_controls(tmp_path: Path) -> None:
     output, home = tmp_path / "run", tmp_path / "home"
     portal = Portal(output, free_port())
     words = (
-        *new_run(portal), *SIMULATED, "--duration", "10m", "--set", "simulated.epoch_seconds=0.5",
-        "--set", "training.max_epochs=2", "--set", "search.hpo=none", *AT_RANDOM,
-    )  # fmt: skip
+        *new_run(portal),
+        *SIMULATED,
+        "--duration",
+        "10m",
+        "--set",
+        "simulated.epoch_seconds=0.5",
+        "--set",
+        "training.max_epochs=2",
+        "--set",
+        "search.hpo=none",
+        *AT_RANDOM,
+    )
     with under_nni(home, *words) as process:
         portal.wait_for(lambda: len(portal.trials()) >= 2)
         for member in family(process.pid):  # a dropped login ends none of NNI's processes, either
@@ -202,9 +231,18 @@ def test_duration_and_concurrency_are_nni_s_controls(tmp_path: Path) -> None:
 SCHEMA = json.loads((Path(analysis.__file__).parent / "report.schema.json").read_text())
 
 RECORDED = {
-    "replica_ready", "run_released", "job_issued", "trial_started", "phase", "epoch", "trial_ended",
-    "run_ended", "trial_built", "epoch_witnessed", "trial_closed",
-}  # fmt: skip
+    "replica_ready",
+    "run_released",
+    "job_issued",
+    "trial_started",
+    "phase",
+    "epoch",
+    "trial_ended",
+    "run_ended",
+    "trial_built",
+    "epoch_witnessed",
+    "trial_closed",
+}
 """An epoch of 46 images may end before a report of its progress is due."""
 
 

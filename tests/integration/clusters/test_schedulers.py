@@ -99,9 +99,21 @@ def test_ssh_takes_the_hosts_of_the_job(ssh_hosts: Hosts, tmp_path: Path, monkey
     enter(monkeypatch, job_of("PBS", tmp_path / "job", ("h2", "h0")))
     output, before = tmp_path / "run", logins()
     result = aiperf(
-        "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--set", "ssh.hosts=[]", "--replicas", 2,
-        "--duration", "4s", "--output", output, *AT_RANDOM,
-    )  # fmt: skip
+        "run",
+        *SIMULATED,
+        "--launcher",
+        "ssh",
+        *ssh_hosts.overrides(),
+        "--set",
+        "ssh.hosts=[]",
+        "--replicas",
+        2,
+        "--duration",
+        "4s",
+        "--output",
+        output,
+        *AT_RANDOM,
+    )
     assert result.returncode == 0, result.stderr
     assert [detail["state"] for detail in report(output)["replica_details"]] == ["finished", "finished"]
     assert "PBS job 123.pbs01: 2 nodes" in result.stderr + result.stdout

@@ -154,8 +154,19 @@ def test_the_generated_script_runs_by_sbatch(slurm: LocalCluster, tmp_path: Path
 
 def test_slurms_warning_before_the_time_limit_ends_the_run_in_order(slurm: LocalCluster, tmp_path: Path) -> None:
     output, script = tmp_path / "run", tmp_path / "job.sh"
-    made = aiperf("slurm", "script", *SIMULATED, "--duration", "10m", "--output", output, "--file", script,
-                  "--log", tmp_path / "job.log")  # fmt: skip
+    made = aiperf(
+        "slurm",
+        "script",
+        *SIMULATED,
+        "--duration",
+        "10m",
+        "--output",
+        output,
+        "--file",
+        script,
+        "--log",
+        tmp_path / "job.log",
+    )
     assert made.returncode == 0, made.stderr
     submitted = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=True)
     wait_for_epochs(output)
@@ -292,8 +303,13 @@ def test_an_allocation_that_is_too_small_is_reported(allocation: str, tmp_path: 
 
 
 def test_slurm_s_variables_in_the_environment_have_no_effect(slurm: LocalCluster, tmp_path: Path) -> None:
-    confusing = {"SLURM_NTASKS": "9", "SLURM_NNODES": "7", "SALLOC_PARTITION": "none", "SBATCH_PARTITION": "none",
-                 "SLURM_PARTITION": "none"}  # fmt: skip
+    confusing = {
+        "SLURM_NTASKS": "9",
+        "SLURM_NNODES": "7",
+        "SALLOC_PARTITION": "none",
+        "SBATCH_PARTITION": "none",
+        "SLURM_PARTITION": "none",
+    }
     result = aiperf("run", *SIMULATED, *SLURM, "--duration", "4s", "--output", tmp_path / "run", environment=confusing)
     assert result.returncode == 0, result.stderr
 

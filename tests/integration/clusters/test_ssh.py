@@ -50,9 +50,20 @@ from tests.support.runs import (
 def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_path: Path) -> None:
     output = tmp_path / "odd name é"
     result = aiperf(
-        "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--replicas", 2, "--duration", "6s",
-        "--output", output, *MICRO, timeout_s=500,
-    )  # fmt: skip
+        "run",
+        *SIMULATED,
+        "--launcher",
+        "ssh",
+        *ssh_hosts.overrides(),
+        "--replicas",
+        2,
+        "--duration",
+        "6s",
+        "--output",
+        output,
+        *MICRO,
+        timeout_s=500,
+    )
     assert result.returncode == 0, result.stderr
     found = report(output)
     assert found["ended"] == "deadline"
@@ -112,9 +123,18 @@ def test_a_key_that_is_not_accepted_is_reported_with_the_command_that_helps(ssh_
     said = refusal("h0", settings)
     assert re.match(r"h0 \(127\.0\.0\.1:\d+\): no key is accepted; .*ssh-copy-id -p \d+ \S+@127\.0\.0\.1$", said), said
     result = aiperf(
-        "run", *SIMULATED, "--launcher", "ssh", *ssh_hosts.overrides(), "--set",
-        f'ssh.config_file="{settings.config_file}"', "--duration", "10s", "--output", tmp_path / "run",
-    )  # fmt: skip
+        "run",
+        *SIMULATED,
+        "--launcher",
+        "ssh",
+        *ssh_hosts.overrides(),
+        "--set",
+        f'ssh.config_file="{settings.config_file}"',
+        "--duration",
+        "10s",
+        "--output",
+        tmp_path / "run",
+    )
     assert result.returncode == 1
     assert "no key is accepted" in report(tmp_path / "run")["replica_details"][0]["reason"]
 
@@ -153,8 +173,9 @@ def test_the_remedy_for_an_unknown_or_changed_host_works_when_pasted(
     assert "its host key has CHANGED" in said
     pasted(said.partition("If you know why: ")[2])
     assert run([*ssh_command("h1", empty), "true"]).code == 0
-    through = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h0\n"), known_hosts=str(known),
-                      client=client)  # fmt: skip
+    through = changed(
+        ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h0\n"), known_hosts=str(known), client=client
+    )
     known.write_text("")
     for of in (f"the host key of its jump host [127.0.0.1]:{ssh_hosts.ports['h0']}", "its host key"):
         said = refusal("h1", through)
@@ -191,8 +212,9 @@ def test_one_line_of_known_hosts_never_costs_another_host(client: str, ssh_hosts
         f"@cert-authority *.example.org {keys[1]}\n@revoked elsewhere {keys[1]}\nx ssh-rsa AAAAdamaged\n\n"
         f"!other,[127.0.0.*]:{ports[0]} {keys[0]}\nalias {keys[1]}\n@revoked * {keys[2]}\n{lines[2]}\n"
     )
-    settings = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n HostKeyAlias alias\n"), known_hosts=str(known),
-                       client=client)  # fmt: skip
+    settings = changed(
+        ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n HostKeyAlias alias\n"), known_hosts=str(known), client=client
+    )
     assert [run([*ssh_command(name, settings), "true"]).code for name in ("h0", "h1", "h2")] == [0, 0, FAILED]
     assert "its host key is marked as REVOKED" in refusal("h2", settings)
 
@@ -203,8 +225,13 @@ def test_jump_hosts_are_honoured(client: str, ssh_hosts: Hosts, tmp_path: Path) 
     check_jumps("h1", settings)
     done = run([*ssh_command("h1", settings), "echo $SSH_CONNECTION"])
     assert done.output.split()[-1] == str(ssh_hosts.ports["h1"]), done.errors
-    circle = changed(ssh_hosts, tmp_path, ("Host h1\n", "Host h1\n ProxyJump h2\n"),
-                     ("Host h2\n", "Host h2\n ProxyJump h1\n"), client=client)  # fmt: skip
+    circle = changed(
+        ssh_hosts,
+        tmp_path,
+        ("Host h1\n", "Host h1\n ProxyJump h2\n"),
+        ("Host h2\n", "Host h2\n ProxyJump h1\n"),
+        client=client,
+    )
     (tmp_path / "circle").write_text((tmp_path / "config").read_text())
     circle = circle.model_copy(update={"config_file": str(tmp_path / "circle")})
     with pytest.raises(LaunchError, match="more than 8 jump hosts"):
@@ -238,8 +265,18 @@ def test_hosts_as_a_user_writes_them(tmp_path: Path) -> None:
 
 
 def test_hosts_that_mpirun_cannot_be_told_are_refused(tmp_path: Path) -> None:
-    result = aiperf("run", *SIMULATED, "--launcher", "ssh", "--set", "replica.nodes=2",
-                    "--set", 'ssh.hosts=["gpu00", "alice@gpu01:2222"]', "--output", tmp_path / "run")  # fmt: skip
+    result = aiperf(
+        "run",
+        *SIMULATED,
+        "--launcher",
+        "ssh",
+        "--set",
+        "replica.nodes=2",
+        "--set",
+        'ssh.hosts=["gpu00", "alice@gpu01:2222"]',
+        "--output",
+        tmp_path / "run",
+    )
     assert result.returncode == 2
     assert "alice@gpu01:2222 names a user or a port, which mpirun" in result.stderr
 
@@ -315,8 +352,21 @@ def test_probe_describes_the_nodes_and_why_others_are_silent(ssh_hosts: Hosts, t
     shared = tmp_path / "shared"
     shared.mkdir()
     files = ("--ssh-config", ssh_hosts.folder / "config", "--known-hosts", ssh_hosts.folder / "known_hosts")
-    result = aiperf("nodes", "probe", "h[0-1]", "127.0.0.1:9", "--shared", shared, "--data-dir", tmp_path / "no",
-                    "--python", sys.executable, *files, "--format", "json")  # fmt: skip
+    result = aiperf(
+        "nodes",
+        "probe",
+        "h[0-1]",
+        "127.0.0.1:9",
+        "--shared",
+        shared,
+        "--data-dir",
+        tmp_path / "no",
+        "--python",
+        sys.executable,
+        *files,
+        "--format",
+        "json",
+    )
     assert result.returncode == 1
     document = json.loads(result.stdout)
     assert sorted(document["nodes"]) == ["h0", "h1"]
@@ -354,6 +404,16 @@ def test_a_node_without_the_python_is_a_failure_with_its_reason(ssh_hosts: Hosts
 
 
 def test_too_few_hosts_are_an_error_of_usage(tmp_path: Path) -> None:
-    result = aiperf("run", *SIMULATED, "--launcher", "ssh", "--replicas", 3, "--set", 'ssh.hosts=["a"]',
-                    "--output", tmp_path / "run")  # fmt: skip
+    result = aiperf(
+        "run",
+        *SIMULATED,
+        "--launcher",
+        "ssh",
+        "--replicas",
+        3,
+        "--set",
+        'ssh.hosts=["a"]',
+        "--output",
+        tmp_path / "run",
+    )
     assert (result.returncode, "ssh.hosts names 1 host(s); 3 replica(s) need 3" in result.stderr) == (2, True)

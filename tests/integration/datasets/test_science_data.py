@@ -266,8 +266,9 @@ def test_universes_that_cannot_be_cut_are_all_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as raised:
         cut(tmp_path, tmp_path / "out", silent, workers=0)
     assert [line.partition(".hdf5: ")[2] for line in raised.value.lines] == [
-        "full has sides of 6, which cannot be cut into 4", "is missing",
-    ]  # fmt: skip
+        "full has sides of 6, which cannot be cut into 4",
+        "is missing",
+    ]
 
 
 def test_files_that_need_no_preparation_say_so(science: Path, tmp_path: Path) -> None:

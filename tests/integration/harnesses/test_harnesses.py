@@ -44,8 +44,12 @@ def reframe(prefix: Path, test: str, **variables: str) -> tuple[int, dict[str, A
     variables_of_reframe = {**os.environ, "HOME": str(prefix), "TMPDIR": str(prefix)}
     done = subprocess.run(
         [*program, "--prefix", str(prefix), "--report-file", str(report), "--dont-restage", "--keep-stage-files"],
-        cwd=prefix, capture_output=True, text=True, check=False, env=variables_of_reframe,
-    )  # fmt: skip
+        cwd=prefix,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=variables_of_reframe,
+    )
     assert report.exists(), done.stdout + done.stderr
     (run,) = json.loads(report.read_text())["runs"]
     (case,) = run["testcases"]
@@ -90,9 +94,9 @@ def test_reframe_fails_with_the_reason(
     limits.write_text("[at_least]\nscore_ops = 1e30\n")
     stage = shlex.quote(accepted[1]["stagedir"])
     stand_in.write_text(
-        f"#!/bin/sh\nif [ \"$1\" = run ]; then case \"$*\" in *none*) exit 2;; esac; cp -r {stage}/run run; "
-        f"cat {stage}/report.json; else exec {shlex.quote(sys.executable)} -m aiperf \"$@\"; fi\n"
-    )  # fmt: skip
+        f'#!/bin/sh\nif [ "$1" = run ]; then case "$*" in *none*) exit 2;; esac; cp -r {stage}/run run; '
+        f'cat {stage}/report.json; else exec {shlex.quote(sys.executable)} -m aiperf "$@"; fi\n'
+    )
     stand_in.chmod(0o755)
     given = {name: value.replace("LIMITS", str(limits)) for name, value in variables.items()}
     code, case = reframe(tmp_path / "r", "AiperfRun", aiperf=str(stand_in), **given)

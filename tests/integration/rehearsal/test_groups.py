@@ -72,17 +72,29 @@ def test_its_data_are_those_that_the_workload_needs_and_nobody_has(hep: Path) ->
 
 
 def machine_of(**failures: float) -> MachineFile:
-    return MachineFile.model_validate({
-        "node": {"accelerators": 8}, "step": {"operations_per_s": 1e14, "spread": 0.05, "rank_spread": 0.05},
-        "servers": {"seconds": 0.01, "bytes_per_s": 1e10}, "failures": failures,
-    })  # fmt: skip
+    return MachineFile.model_validate(
+        {
+            "node": {"accelerators": 8},
+            "step": {"operations_per_s": 1e14, "spread": 0.05, "rank_spread": 0.05},
+            "servers": {"seconds": 0.01, "bytes_per_s": 1e10},
+            "failures": failures,
+        }
+    )
 
 
 def test_a_rank_that_dies_costs_its_group_or_with_group_0_the_training(tmp_path: Path) -> None:
-    config = load_config(overrides={
-        "run.replicas": 2, "run.duration": "2h", "training.trainer": "simulated", "search.strategy": "random",
-        "search.hpo": "random", "training.groups": 4, "training.parameter_servers": 3, "training.max_epochs": 6,
-    })  # fmt: skip
+    config = load_config(
+        overrides={
+            "run.replicas": 2,
+            "run.duration": "2h",
+            "training.trainer": "simulated",
+            "search.strategy": "random",
+            "search.hpo": "random",
+            "training.groups": 4,
+            "training.parameter_servers": 3,
+            "training.max_epochs": 6,
+        }
+    )
     conduct(tmp_path / "run", Rehearsal(config, machine_of(rank_mtbf_h=4.0)))
     paths = RunPaths(tmp_path / "run")
     assert verify(paths) == []
@@ -125,8 +137,11 @@ def test_the_page_has_the_figures_that_the_machine_of_15pf_is_predicted(capsys: 
     scores = [row["score_ops"]["value"] / 1e15 for row in found]
     assert figures(rows["predicted score, PFLOP/s"]) == pytest.approx(scores, abs=0.05)
     exchanges = [row["exchange"] for row in found]
-    for name, key in (("in the group", "group_share"), ("waiting for servers", "waiting_share"),
-                      ("busiest server", "busy_share")):  # fmt: skip
+    for name, key in (
+        ("in the group", "group_share"),
+        ("waiting for servers", "waiting_share"),
+        ("busiest server", "busy_share"),
+    ):
         assert figures(rows[name]) == pytest.approx([100 * each[key]["value"] for each in exchanges], abs=0.05)
     assert figures(rows["mean staleness"]) == pytest.approx([e["staleness"]["value"] for e in exchanges], abs=0.005)
     assert figures(rows["groups that saturate it"]) == [each["saturated_groups"] for each in exchanges]

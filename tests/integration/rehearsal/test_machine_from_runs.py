@@ -59,9 +59,13 @@ def test_a_run_gives_the_machine_that_it_ran_on(rehearsed: Path) -> None:
 
 
 def test_what_a_file_says_of_other_things_stays(rehearsed: Path, tmp_path: Path) -> None:
-    planned = MachineFile.model_validate({
-        "machine": {"name": "planned"}, "step": {"operations_per_s": 1.0}, "failures": {"node_mtbf_h": 100.0},
-    })  # fmt: skip
+    planned = MachineFile.model_validate(
+        {
+            "machine": {"name": "planned"},
+            "step": {"operations_per_s": 1.0},
+            "failures": {"node_mtbf_h": 100.0},
+        }
+    )
     found = measured([rehearsed], planned)
     assert (found.machine.name, found.failures.node_mtbf_h) == ("planned", 100.0)
     assert found.step.operations_per_s > 1e9

@@ -28,8 +28,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             output = root / f"{machine}-{replicas}"
             file = str(ROOT / "examples" / "machines" / f"{machine}.toml")
             words = ["--replicas", str(replicas), "--duration", "1h", "--search", "modelled", "--no-page"]
-            assert main(["rehearse", "--machine", file, *words, "--set", "training.batch_size=128",
-                         "--output", str(output)]) == 0  # fmt: skip
+            assert (
+                main(
+                    ["rehearse", "--machine", file, *words, "--set", "training.batch_size=128", "--output", str(output)]
+                )
+                == 0
+            )
             if machine == "t4-4x8":
                 sample(output, replicas)
             found.append(output)

@@ -41,9 +41,20 @@ MOST_SEEDS = 100
 
 
 def rehearse(output: Path, *words: str) -> int:
-    return main([
-        "rehearse", "--machine", str(MACHINE), "--replicas", "2", "--duration", "20m", "--output", str(output), *words,
-    ])  # fmt: skip
+    return main(
+        [
+            "rehearse",
+            "--machine",
+            str(MACHINE),
+            "--replicas",
+            "2",
+            "--duration",
+            "20m",
+            "--output",
+            str(output),
+            *words,
+        ]
+    )
 
 
 def hash_of(root: Path) -> str:
@@ -185,8 +196,10 @@ def test_a_prediction_has_a_band_for_every_size(
     assert rows[-1]["first_limit"]["replicas"] > 100
     assert {file.name for file in (tmp_path / "predicted").iterdir()} == {
         "machine.toml",
-        "prediction.json", "prediction.svg", "prediction.png",
-    }  # fmt: skip
+        "prediction.json",
+        "prediction.svg",
+        "prediction.png",
+    }
 
 
 def test_a_machine_that_cannot_train_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,26 +216,36 @@ def test_what_breaks_is_in_the_log_and_not_on_the_terminal(tmp_path: Path) -> No
     words = ["--replicas", "2", "--duration", "10m", "--search", "modelled", "--no-page"]
     done = subprocess.run(
         [sys.executable, "-m", "aiperf", "rehearse", "--machine", machine, *words, "--output", tmp_path / "run"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "a rank of the rehearsal died" in RunPaths(tmp_path / "run").primary_log.read_text()
     assert "a rank of the rehearsal died" not in done.stderr
 
 
 def test_a_training_is_resumed_from_its_checkpoint_by_whichever_replica_is_free(tmp_path: Path) -> None:
-    machine = MachineFile.model_validate({
-        "step": {"operations_per_s": 7e13}, "start": {"replica_s": 400.0}, "failures": {"node_mtbf_h": 2.0},
-    })  # fmt: skip
-    config = load_config(overrides={
-        "run.replicas": 8, "run.duration": "4h", "training.trainer": "simulated", "search.strategy": "random",
-        "search.hpo": "random", "training.checkpoint_interval": "60s",
-    })  # fmt: skip
+    machine = MachineFile.model_validate(
+        {
+            "step": {"operations_per_s": 7e13},
+            "start": {"replica_s": 400.0},
+            "failures": {"node_mtbf_h": 2.0},
+        }
+    )
+    config = load_config(
+        overrides={
+            "run.replicas": 8,
+            "run.duration": "4h",
+            "training.trainer": "simulated",
+            "search.strategy": "random",
+            "search.hpo": "random",
+            "training.checkpoint_interval": "60s",
+        }
+    )
     conduct(tmp_path / "run", Rehearsal(config, machine))
     bodies = [record.body for record in HistoryReader(RunPaths(tmp_path / "run")).read_new().records]
     jobs = {body.trial: body for body in bodies if isinstance(body, JobIssued)}
-    elsewhere = {
-        body.trial for body in jobs.values() if body.resumes and jobs[body.resumes].replica != body.replica
-    }  # fmt: skip
+    elsewhere = {body.trial for body in jobs.values() if body.resumes and jobs[body.resumes].replica != body.replica}
     first = {body.trial: body.epoch for body in reversed(bodies) if isinstance(body, EpochCompleted)}
     begun = [first[trial] for trial in elsewhere if trial in first]
     assert len(begun) > 1
@@ -288,8 +311,13 @@ def test_replicas_that_are_not_ready_in_time_are_recorded_with_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    settings = {"run.dataset": "digits", "run.replicas": 3, "run.duration": 60, "run.start_timeout": 25,
-                "training.trainer": "simulated"}  # fmt: skip
+    settings = {
+        "run.dataset": "digits",
+        "run.replicas": 3,
+        "run.duration": 60,
+        "run.start_timeout": 25,
+        "training.trainer": "simulated",
+    }
     one_by_one = MachineFile.model_validate(
         {"step": {"operations_per_s": 1e11}, "start": {"replica_s": 20.0, "together": 1}}
     )

@@ -86,10 +86,16 @@ class UnfitTrainer(VirtualTrainer):
 
 
 def test_an_unfit_machine_costs_one_trial_and_its_replica(tmp_path: Path) -> None:
-    config = load_config(overrides={
-        "run.dataset": "digits", "run.replicas": 2, "run.duration": "10m", "search.strategy": "random",
-        "training.trainer": "simulated", "simulated.epoch_seconds": 60.0,
-    })  # fmt: skip
+    config = load_config(
+        overrides={
+            "run.dataset": "digits",
+            "run.replicas": 2,
+            "run.duration": "10m",
+            "search.strategy": "random",
+            "training.trainer": "simulated",
+            "simulated.epoch_seconds": 60.0,
+        }
+    )
     shown = io.StringIO()
     assert conduct_virtually(tmp_path / "run", config, Machine(trainer=UnfitTrainer), shown) == "deadline"
     (lost,) = (record for record in raw_records(tmp_path / "run") if record["type"] == "replica_lost")

@@ -32,10 +32,16 @@ SEGMENT = "digest/primary-1/000001.jsonl"
 
 @pytest.fixture(scope="module")
 def config() -> RunConfig:
-    return load_config(overrides={
-        "run.dataset": "digits", "run.replicas": REPLICAS, "run.duration": "40m", "search.strategy": "random",
-        "training.trainer": "simulated", "simulated.epoch_seconds": 30.0,
-    })  # fmt: skip
+    return load_config(
+        overrides={
+            "run.dataset": "digits",
+            "run.replicas": REPLICAS,
+            "run.duration": "40m",
+            "search.strategy": "random",
+            "training.trainer": "simulated",
+            "simulated.epoch_seconds": 30.0,
+        }
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +69,15 @@ def answers(knowledge: Knowledge) -> list[object]:
     observed = knowledge.observations()
     return [
         [(trial.trial, trial.accuracy) for trial in knowledge.ranked()],
-        knowledge.trainings(), knowledge.points_started(), knowledge.tried(space),
+        knowledge.trainings(),
+        knowledge.points_started(),
+        knowledge.tried(space),
         [(one.architecture.hash, one.accuracy) for one in observed.completed],
-        [one.hash for one in observed.pending], observed.failed,
+        [one.hash for one in observed.pending],
+        observed.failed,
         [(knowledge.qualities(trial), knowledge.mentions(trial)) for trial in range(90)],
         [knowledge.initial_is_due(name, 100) for name in sorted(observed.hashes)],
-    ]  # fmt: skip
+    ]
 
 
 def test_the_digest_gives_the_answers_and_the_proposals_of_the_raw_records(

@@ -103,14 +103,16 @@ def planned(old_run: RunPaths, cases: list[dict[str, Any]]) -> list[dict[str, An
 
 
 def searched(strategy: str) -> list[dict[str, Any]]:
-    done = aiperf("search", "--steps", 10, "--objective", "peak", "--strategy", strategy, "--seed", 3,
-                  "--format", "json")  # fmt: skip
+    done = aiperf(
+        "search", "--steps", 10, "--objective", "peak", "--strategy", strategy, "--seed", 3, "--format", "json"
+    )
     return [{name: value for name, value in row.items() if name != "seconds"} for row in json.loads(done.stdout)]
 
 
 def suggested(strategy: str) -> list[dict[str, Any]]:
-    done = aiperf("hpo", "--steps", 30, "--objective", "rastrigin", "--strategy", strategy, "--seed", 3,
-                  "--format", "json")  # fmt: skip
+    done = aiperf(
+        "hpo", "--steps", 30, "--objective", "rastrigin", "--strategy", strategy, "--seed", 3, "--format", "json"
+    )
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 

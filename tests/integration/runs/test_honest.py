@@ -147,8 +147,9 @@ def expect_one_clock(output: Path) -> None:
 def epochs_within(output: Path, files: dict[str, list[dict[str, Any]]]) -> int:
     """The epochs that ended by the end of the run, on clocks that are put right here."""
     (end_ms,) = (b["end_ms"] for bodies in files.values() for b in bodies if b.get("reason") == "deadline")
-    offsets = {b["writer"]: b["clock_offset_ms"] for bodies in files.values() for b in bodies
-               if b["type"] == "replica_ready"}  # fmt: skip
+    offsets = {
+        b["writer"]: b["clock_offset_ms"] for bodies in files.values() for b in bodies if b["type"] == "replica_ready"
+    }
     count = 0
     for writer, offset_ms in offsets.items():
         for line in (output / "history" / f"{writer}.jsonl").read_text().splitlines():

@@ -47,9 +47,21 @@ def test_a_run_whose_only_data_is_damaged_ends_with_the_reason(tmp_path: Path) -
         content[100] ^= 0xFF
         shard.write_bytes(content)
     result = aiperf(
-        "run", "--dataset", "images", "--data-dir", data, "--duration", "3m", "--output", output,
-        "--set", "replica.max_failed_trials=1", "--set", "training.batch_size=8", timeout_s=200,
-    )  # fmt: skip
+        "run",
+        "--dataset",
+        "images",
+        "--data-dir",
+        data,
+        "--duration",
+        "3m",
+        "--output",
+        output,
+        "--set",
+        "replica.max_failed_trials=1",
+        "--set",
+        "training.batch_size=8",
+        timeout_s=200,
+    )
     assert result.returncode == 1
     found = report(output)
     assert (found["ended"], found["status"]) == ("no_replicas", "FAILED")

@@ -23,8 +23,13 @@ def call(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder, as a user does."""
     return subprocess.run(
         [str(word) for word in words],
-        cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_the_files_of_the_folder_do_shadow_modules(folder: Path) -> None:

@@ -43,8 +43,19 @@ def test_one_replica_measures_the_node_before_the_release_and_a_resumed_run_does
 
 def test_a_suite_that_cannot_run_costs_a_warning(tmp_path: Path) -> None:
     output = tmp_path / "run"
-    done = aiperf("run", *SIMULATED, "--output", output, "--duration", "3s", *MICRO, "--set", "micro.stack=native",
-                  page=True, environment={"AIPERF_NATIVE": str(tmp_path / "none.so")})  # fmt: skip
+    done = aiperf(
+        "run",
+        *SIMULATED,
+        "--output",
+        output,
+        "--duration",
+        "3s",
+        *MICRO,
+        "--set",
+        "micro.stack=native",
+        page=True,
+        environment={"AIPERF_NATIVE": str(tmp_path / "none.so")},
+    )
     assert done.returncode == 0, done.stderr
     said = (output / "logs" / "primary.log").read_text()
     assert "the micro suite (quick) measures every node before the release" in said

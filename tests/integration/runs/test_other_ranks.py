@@ -32,9 +32,13 @@ MAX_EPOCHS, EPOCHS = 12, 3
 
 HYPERPARAMETERS = {"batch_size": 8, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
 SETTINGS = {
-    "run.dataset": "images", "training.framework": "torch", "training.max_epochs": MAX_EPOCHS, "training.batch_size": 8,
-    "replica.rank_starter": "processes", "replica.cpu_threads": 1,
-}  # fmt: skip
+    "run.dataset": "images",
+    "training.framework": "torch",
+    "training.max_epochs": MAX_EPOCHS,
+    "training.batch_size": 8,
+    "replica.rank_starter": "processes",
+    "replica.cpu_threads": 1,
+}
 
 
 async def trained(run: HandMadeRun, trial: int, ranks: int, last: int, begin: Begin, log: Path) -> list[EpochFacts]:
@@ -92,8 +96,14 @@ def test_a_trial_that_other_ranks_resume_is_not_accused(ranks: int, others: int,
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
         states = tuple(str(facts.state) for facts in found.values())
-        begin = structs.replace(begin, trial=trial, evidence_path=str(paths[0]), save_weights_path=str(paths[1]),
-                                restore=len(found), states=states)  # fmt: skip
+        begin = structs.replace(
+            begin,
+            trial=trial,
+            evidence_path=str(paths[0]),
+            save_weights_path=str(paths[1]),
+            restore=len(found),
+            states=states,
+        )
         for facts in asyncio.run(trained(run, trial, size, last, begin, tmp_path / f"{trial}.log")):
             run.at(1000 * trial - 500 + 100 * facts.epoch)
             run.completed(0, EpochCompleted(trial=trial, **structs.asdict(facts)))

@@ -149,8 +149,10 @@ def test_the_checker_of_mlperf_hpc_asks_a_real_training_for_its_quality_alone(
     logs = taught_nothing / "report" / "mllog"
     (complaint,) = complaints(logs / "cosmoflow" / "result_0.txt", caplog)
     assert complaint.startswith("Failed checks for eval_error")
-    keys = [set(re.findall('"key": "([a-z_]+)"', (logs / name / "result_0.txt").read_text()))
-            for name in ("cosmoflow", "hepcnn")]  # fmt: skip
+    keys = [
+        set(re.findall('"key": "([a-z_]+)"', (logs / name / "result_0.txt").read_text()))
+        for name in ("cosmoflow", "hepcnn")
+    ]
     assert keys[1] <= keys[0], "other workloads log nothing that it does not"
 
 

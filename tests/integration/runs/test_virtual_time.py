@@ -27,10 +27,16 @@ HOURS = 2
 
 
 def run_for_hours(root: Path, shown: io.StringIO) -> EndReason:
-    config = load_config(overrides={
-        "run.dataset": "digits", "run.replicas": REPLICAS, "run.duration": f"{HOURS}h", "search.strategy": "random",
-        "training.trainer": "simulated", "simulated.epoch_seconds": 60.0,
-    })  # fmt: skip
+    config = load_config(
+        overrides={
+            "run.dataset": "digits",
+            "run.replicas": REPLICAS,
+            "run.duration": f"{HOURS}h",
+            "search.strategy": "random",
+            "training.trainer": "simulated",
+            "simulated.epoch_seconds": 60.0,
+        }
+    )
     return conduct_virtually(root, config, shown=shown)
 
 

@@ -20,8 +20,13 @@ from tests.support.folders import ROOT
 
 WAIT_S = 60
 OUTSIDE = {
-    "docs.ray.io", "github.com", "hpl-mxp.org", "pradyunsg.me", "www.benchcouncil.org", "www.sphinx-doc.org",
-}  # fmt: skip
+    "docs.ray.io",
+    "github.com",
+    "hpl-mxp.org",
+    "pradyunsg.me",
+    "www.benchcouncil.org",
+    "www.sphinx-doc.org",
+}
 """Hosts that pages link to: Ray's manual, other benchmarks, and the theme's own in the footer."""
 
 NOT_PAGES = {"README.md"}

@@ -64,8 +64,13 @@ def test_every_action_has_a_description_an_example_that_parses_and_debug(verb: s
 
 def test_no_other_verb_has_actions() -> None:
     assert {verb for verb in VERBS if [*actions_of(parser_of(verb))]} == {
-        "config", "dataset", "list", "nodes", "slurm", "store",
-    }  # fmt: skip
+        "config",
+        "dataset",
+        "list",
+        "nodes",
+        "slurm",
+        "store",
+    }
 
 
 def test_no_verb_an_unknown_verb_and_the_version() -> None:
@@ -113,8 +118,21 @@ def test_several_wrong_values_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_options_that_cannot_be_read_do_not_hide_wrong_values(tmp_path: Path) -> None:
-    result = aiperf("run", "--set", "training.batchsize=3", "--set", "run.duration=5x", "--set", "replicas=1",
-                    "--preset", "quik", "--config", tmp_path / "no.toml", "--output", tmp_path / "run")  # fmt: skip
+    result = aiperf(
+        "run",
+        "--set",
+        "training.batchsize=3",
+        "--set",
+        "run.duration=5x",
+        "--set",
+        "replicas=1",
+        "--preset",
+        "quik",
+        "--config",
+        tmp_path / "no.toml",
+        "--output",
+        tmp_path / "run",
+    )
     assert result.returncode == 2
     for text in (
         "5 problem(s)",
@@ -208,9 +226,16 @@ JSON: dict[str, Callable[[Path], list[object]]] = {
     "config": lambda folder: ["show"],
     "doctor": lambda folder: [*SIMULATED, "--output", folder / "run"],
 }
-ELSEWHERE = {"nodes": "test_ssh.py", "profile": "test_profile.py", "audit": "test_audit.py", "micro": "test_micro.py",
-             "rehearse": "test_rehearsal.py", "predict": "test_rehearsal.py", "screen": "test_screen.py",
-             "stop": "test_terminals.py"}  # fmt: skip
+ELSEWHERE = {
+    "nodes": "test_ssh.py",
+    "profile": "test_profile.py",
+    "audit": "test_audit.py",
+    "micro": "test_micro.py",
+    "rehearse": "test_rehearsal.py",
+    "predict": "test_rehearsal.py",
+    "screen": "test_screen.py",
+    "stop": "test_terminals.py",
+}
 """Verbs that need an SSH server or take their time: their own tests parse their output."""
 
 

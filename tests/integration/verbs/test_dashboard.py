@@ -131,8 +131,20 @@ def test_metrics_of_all_runs_are_in_the_form_that_the_reader_accepts(address: st
     assert open_text.endswith("# EOF\n")
 
 
-@pytest.mark.parametrize("path", ["/", "/run/{run}", "/run/{run}/report", "/run/{run}/events", "/events", "/metrics",
-                                  "/live.js", "/library.js", "/nothing"])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/run/{run}",
+        "/run/{run}/report",
+        "/run/{run}/events",
+        "/events",
+        "/metrics",
+        "/live.js",
+        "/library.js",
+        "/nothing",
+    ],
+)
 def test_strangers_are_refused_everywhere(address: str, root: Path, path: str) -> None:
     from dashboard.runs import run_id
 
@@ -147,9 +159,19 @@ def test_strangers_are_refused_everywhere(address: str, root: Path, path: str) -
 
 
 @pytest.mark.parametrize(
-    "path", ["/../secret", "/%2e%2e/secret", "/run/..%2f..%2fsecret", "/run/../../secret/report", "/run/0123456789ab",
-             "/run/0123456789ab/report", "/run/0123456789ab/events", "/secret.js", "//etc/passwd"],
-)  # fmt: skip
+    "path",
+    [
+        "/../secret",
+        "/%2e%2e/secret",
+        "/run/..%2f..%2fsecret",
+        "/run/../../secret/report",
+        "/run/0123456789ab",
+        "/run/0123456789ab/report",
+        "/run/0123456789ab/events",
+        "/secret.js",
+        "//etc/passwd",
+    ],
+)
 def test_no_address_leads_to_a_file(address: str, path: str) -> None:
     status, text = ask(address, f"{path}?{address.partition('?')[2]}")
     assert status == 404
@@ -321,8 +343,10 @@ def measured(browser: Chrome) -> dict[str, float]:
 def update(browser: Chrome, times: int) -> None:
     """Have the page fetch its run and take it over, as it does when the run has changed."""
     for _ in range(times):
-        script(browser, "document.documentElement.dataset.drawn = 'no';"
-                        "document.dispatchEvent(new Event('visibilitychange'))")  # fmt: skip
+        script(
+            browser,
+            "document.documentElement.dataset.drawn = 'no';document.dispatchEvent(new Event('visibilitychange'))",
+        )
         wait_for(lambda: idle(browser))
 
 
@@ -330,10 +354,13 @@ def test_a_page_that_is_watched_for_long_grows_not_and_keeps_the_readers_place(a
     with open_page(address, DESKTOP) as browser:
         open_only_run(browser, address)
         browser.execute_cdp_cmd("Performance.enable", {})
-        script(browser, "window.figure = document.querySelector('#plot-phases > *');"
-                        "document.querySelector('#trial-table tbody button').click();"
-                        "document.querySelector('#trial-table th button').focus();"
-                        "getSelection().selectAllChildren(document.getElementById('sentence'))")  # fmt: skip
+        script(
+            browser,
+            "window.figure = document.querySelector('#plot-phases > *');"
+            "document.querySelector('#trial-table tbody button').click();"
+            "document.querySelector('#trial-table th button').focus();"
+            "getSelection().selectAllChildren(document.getElementById('sentence'))",
+        )
         update(browser, 20)  # until then the heap also takes the code that the browser compiles
         before = measured(browser)
         update(browser, 30)

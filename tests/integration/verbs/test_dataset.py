@@ -85,9 +85,14 @@ def test_archives_become_shards_with_labels_by_synset(archives: Path, tmp_path: 
     assert done.stderr.splitlines() == [f"{number} of 3 files" for number in (1, 2, 3)], "no worker says anything"
     assert "12 training and 3 validation images of 3 classes, tfrecord" in done.stdout
     assert sorted(path.name for path in output.iterdir()) == [
-        MANIFEST_NAME, "fingerprints-train.bin", "fingerprints-validation.bin",
-        "preparation.json", "train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001",
-    ]  # fmt: skip
+        MANIFEST_NAME,
+        "fingerprints-train.bin",
+        "fingerprints-validation.bin",
+        "preparation.json",
+        "train-00000-of-00002",
+        "train-00001-of-00002",
+        "validation-00000-of-00001",
+    ]
     wanted = {(label, picture(10 * label + number)) for label in (1, 2, 3) for number in range(4)}
     assert set(content(output, "train")) == wanted
     assert content(output, "validation") == [(1, picture(101)), (2, picture(102)), (3, picture(103))]
@@ -213,8 +218,10 @@ def test_files_that_are_no_part_of_described_folders_are_named(tmp_path: Path) -
     described = aiperf("dataset", "check", tmp_path, "--write-manifest", "--workers", 1)
     assert described.returncode == 0
     assert described.stderr.splitlines() == [
-        "1 of 2 files", "2 of 2 files", "note: train/class1/note.txt: does not belong to the data set",
-    ]  # fmt: skip
+        "1 of 2 files",
+        "2 of 2 files",
+        "note: train/class1/note.txt: does not belong to the data set",
+    ]
 
 
 class Terminal(io.StringIO):
@@ -243,7 +250,7 @@ def test_a_few_images_listed_many_times_in_both_splits_are_a_problem(tmp_path: P
     images = [Image(f"{number}.JPEG", number % 2 + 1, picture(number)) for number in range(4)] * 10
     contents: Contents = {
         split: [write_shard(tmp_path / f"{split}-00000-of-00001", images)] for split in ("train", "validation")
-    }  # fmt: skip
+    }
     write_description(tmp_path, "tfrecord", About("forged", 32, ("a", "b")), contents)
     result = check(tmp_path, silent, workers=1)
     assert len(result.problems) == 3
@@ -258,8 +265,10 @@ def test_one_repeated_image_of_many_is_only_noted() -> None:
         entry = FileEntry(name=name, images=len(numbers), size_bytes=0, sha256="")
         return FileContent(entry, b"".join(image_entry(bytes([number]), 1) for number in numbers))
 
-    contents: Contents = {"train": [content("a", list(range(150))), content("b", [7])],
-                          "validation": [content("c", [200, 201])]}  # fmt: skip
+    contents: Contents = {
+        "train": [content("a", list(range(150))), content("b", [7])],
+        "validation": [content("c", [200, 201])],
+    }
     assert repetition(contents) == ([], ["train: 1 of 151 images repeat others: a, image 7 is b, image 0"])
 
 

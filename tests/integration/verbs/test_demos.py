@@ -68,16 +68,32 @@ def test_a_run_tunes_hyperparameters_of_a_space_of_its_own(tmp_path: Path) -> No
     )
     output = tmp_path / "run"
     result = aiperf(
-        "run", *SIMULATED, "--duration", "18s", "--output", output, "--set", f"search.space={space}",
-        "--set", "search.hpo_first_round=2", "--set", "search.hpo_points=2", "--set", "training.max_epochs=4",
-    )  # fmt: skip
+        "run",
+        *SIMULATED,
+        "--duration",
+        "18s",
+        "--output",
+        output,
+        "--set",
+        f"search.space={space}",
+        "--set",
+        "search.hpo_first_round=2",
+        "--set",
+        "search.hpo_points=2",
+        "--set",
+        "training.max_epochs=4",
+    )
     assert result.returncode == 0, result.stderr
     assert (output / "hyperparameters.json").read_text() == space.read_text()
     found = report(output)
     trials = [trial for trial in found["trials"] if trial["epochs"] > 0]
     assert [(trial["round"], trial["point"], trial["base"]) for trial in trials[:5]] == [
-        (1, 0, None), (2, 0, None), (2, 1, 2), (2, 2, 2), (3, 0, None),
-    ]  # fmt: skip
+        (1, 0, None),
+        (2, 0, None),
+        (2, 1, 2),
+        (2, 2, 2),
+        (3, 0, None),
+    ]
     for trial in trials[2:4]:
         assert trial["architecture"] == trials[1]["architecture"], "this space has no kernel size"
         assert trial["hyperparameters"]["batch_size"] in (20, 40)

@@ -72,8 +72,11 @@ def wrong_data(folder: Path) -> Path:
     make_shards(folder / "data")
     synthesize(replace(RECIPE, seed=2), folder / "other", silent, workers=1)
     for split in SPLITS:
-        pairs = zip(read_dataset_manifest(folder / "data").split(split).files,
-                    read_dataset_manifest(folder / "other").split(split).files, strict=True)  # fmt: skip
+        pairs = zip(
+            read_dataset_manifest(folder / "data").split(split).files,
+            read_dataset_manifest(folder / "other").split(split).files,
+            strict=True,
+        )
         for target, source in pairs:
             shutil.copy(folder / "other" / source.name, folder / "data" / target.name)
     return folder / "data"

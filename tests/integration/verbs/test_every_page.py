@@ -79,46 +79,84 @@ KINDS = (
 def profile() -> Profile:
     """A step of two operations, with something missing."""
     parts = (("Conv2D", "forward", 0.1), ("Conv2DBackpropFilter", "backward", 0.2), ("Sgd", "update", 0.01))
-    blocks = (TimelineBlock(lane="cpu 0", phase="forward", operation="Conv2D", start_s=0, end_s=0.15),
-              TimelineBlock(lane="cpu 0", phase="backward", operation="Sum", start_s=0.15, end_s=0.45))  # fmt: skip
+    blocks = (
+        TimelineBlock(lane="cpu 0", phase="forward", operation="Conv2D", start_s=0, end_s=0.15),
+        TimelineBlock(lane="cpu 0", phase="backward", operation="Sum", start_s=0.15, end_s=0.45),
+    )
     return Profile(
-        **RECORDED, architecture="a" * 64, rule_set="aiperf-1", image_operations=10**9, steps=2, step_s=0.5,
+        **RECORDED,
+        architecture="a" * 64,
+        rule_set="aiperf-1",
+        image_operations=10**9,
+        steps=2,
+        step_s=0.5,
         operations=tuple(
             ProfiledOperation(operation=name, phase=phase, library="oneDNN", seconds=seconds, calls=53)
             for name, phase, seconds in parts
         ),
         layers=(ProfiledLayers(kind="conv", layers=53, seconds=0.3, operations=10**10),),
-        work=(KindWork(kind="conv", layers=53, counted=10**10, executed=9e9, reason=""),
-              KindWork(kind="relu", layers=49, counted=0, executed=None, reason="there is no rule for Relu")),
+        work=(
+            KindWork(kind="conv", layers=53, counted=10**10, executed=9e9, reason=""),
+            KindWork(kind="relu", layers=49, counted=0, executed=None, reason="there is no rule for Relu"),
+        ),
         work_source="TensorFlow's profiler",
         phases={"input": 0.01, "forward": 0.15, "backward": 0.3, "update": 0.04},
         outside={"evaluation": 0.2, "checkpoint": 0.1},
-        timeline=Timeline(seconds=0.5, blocks=blocks), memory_bytes={"weights": 10**8, "activations": 3 * 10**8},
-        allocator=Allocator(name="cpu", peak_bytes=4 * 10**8, lifetime_peak_bytes=5 * 10**8, fragmentation=0.1,
-                            explained=0.99),
-        process_peak_bytes=10**9, limit_bytes=8 * 10**9,
-        counters=HardwareCounters(per_step={"cycles": 1e9}, missing={"instructions": "perf is not installed"},
-                                  executed_operations=None, counted_operations=10**10),
-    )  # fmt: skip
+        timeline=Timeline(seconds=0.5, blocks=blocks),
+        memory_bytes={"weights": 10**8, "activations": 3 * 10**8},
+        allocator=Allocator(
+            name="cpu", peak_bytes=4 * 10**8, lifetime_peak_bytes=5 * 10**8, fragmentation=0.1, explained=0.99
+        ),
+        process_peak_bytes=10**9,
+        limit_bytes=8 * 10**9,
+        counters=HardwareCounters(
+            per_step={"cycles": 1e9},
+            missing={"instructions": "perf is not installed"},
+            executed_operations=None,
+            counted_operations=10**10,
+        ),
+    )
 
 
-SETTINGS = StepSettings(architecture=None, dataset="digits", data_dir=None, synthetic_input=True, batch_size=16,
-                        precision="float32", xla=False, steps=2)  # fmt: skip
+SETTINGS = StepSettings(
+    architecture=None,
+    dataset="digits",
+    data_dir=None,
+    synthetic_input=True,
+    batch_size=16,
+    precision="float32",
+    xla=False,
+    steps=2,
+)
 
-RECORDED: dict[str, Any] = {"settings": SETTINGS, "software": "TensorFlow 2.21.0, Keras 3.12.0",
-                            "device": "AMD EPYC 9654, 8 CPUs", "recorded": "2026-05-04T03:02:01+00:00"}  # fmt: skip
+RECORDED: dict[str, Any] = {
+    "settings": SETTINGS,
+    "software": "TensorFlow 2.21.0, Keras 3.12.0",
+    "device": "AMD EPYC 9654, 8 CPUs",
+    "recorded": "2026-05-04T03:02:01+00:00",
+}
 
 
 def sweep() -> MemorySweep:
     """Three batches, of which the last does not fit."""
     points = tuple(
-        SweepPoint(value=size, elements=size * 3072, fits=size < 64, reason="" if size < 64 else "not enough memory",
-                   step_s=0.1 * size, weights_bytes=10**8, intermediate_bytes=size * 10**7, temporary_bytes=10**6,
-                   unexplained_bytes=10**5, process_peak_bytes=10**9)
+        SweepPoint(
+            value=size,
+            elements=size * 3072,
+            fits=size < 64,
+            reason="" if size < 64 else "not enough memory",
+            step_s=0.1 * size,
+            weights_bytes=10**8,
+            intermediate_bytes=size * 10**7,
+            temporary_bytes=10**6,
+            unexplained_bytes=10**5,
+            process_peak_bytes=10**9,
+        )
         for size in (16, 32, 64)
-    )  # fmt: skip
-    return MemorySweep(**RECORDED, axis="batch size", limit_bytes=8 * 10**9, points=points, largest_measured=32,
-                       largest_predicted=200)  # fmt: skip
+    )
+    return MemorySweep(
+        **RECORDED, axis="batch size", limit_bytes=8 * 10**9, points=points, largest_measured=32, largest_predicted=200
+    )
 
 
 def months(root: Path) -> TrendDocument:
@@ -238,8 +276,11 @@ def test_pages_are_html(pages: dict[str, Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_lets_nothing_be_loaded_or_added(browser: Chrome, pages: dict[str, Path], kind: str) -> None:
     opened(browser, pages[kind])
-    script(browser, "const added = document.createElement('script'); added.textContent = 'window.added = 1';"
-                    "document.body.append(added)")  # fmt: skip
+    script(
+        browser,
+        "const added = document.createElement('script'); added.textContent = 'window.added = 1';"
+        "document.body.append(added)",
+    )
     assert script(browser, "return window.added") is None
     assert "Content Security Policy" in str(browser.get_log("browser"))  # type: ignore[no-untyped-call]
     policy = script(browser, "return document.querySelector('meta[http-equiv]').content")

@@ -82,8 +82,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def program(verb: str, run: Path) -> list[str]:
     """The verb with its first work replaced by an endless one."""
-    words = [str(run) if word == "RUN" else str(run.parent / "out") if word == "OUT" else word
-             for word in WORDS.get(verb, ("RUN",))]  # fmt: skip
+    words = [
+        str(run) if word == "RUN" else str(run.parent / "out") if word == "OUT" else word
+        for word in WORDS.get(verb, ("RUN",))
+    ]
     module, _, name = CALLED_FIRST[verb].rpartition(".")
     script = f"""
 import ctypes, importlib, signal, sys
@@ -153,8 +155,9 @@ def test_ctrl_c_while_the_command_is_imported_ends_it_quietly(tmp_path: Path) ->
         "PathFinder.find_spec = interrupt\n"
     )
     command = [f"{Path(sys.executable).parent}/aiperf", "config", "show"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False,
-                          env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(tmp_path)}
+    )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 

@@ -13,22 +13,49 @@ from aiperf.host import this_host
 from replica.measure.micro.stacks import missing
 from tests.support.hand_made import aiperf
 
-KEYS = {"operator", "kind", "pass", "stack", "precision", "operations", "ops_per_s", "images_per_s", "bytes_per_s",
-        "share_of_ceiling", "spread", "noisy", "error_against_reference"}  # fmt: skip
+KEYS = {
+    "operator",
+    "kind",
+    "pass",
+    "stack",
+    "precision",
+    "operations",
+    "ops_per_s",
+    "images_per_s",
+    "bytes_per_s",
+    "share_of_ceiling",
+    "spread",
+    "noisy",
+    "error_against_reference",
+}
 
 
 def test_unknown_names_are_complained_about_and_the_rest_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "micro.json"
-    done = aiperf("micro", "--quick", "--operators", "fc,fft", "--kinds", "sparse,moon", "--stack", "tensorflow",
-                  "--format", "json", "--output", file, timeout_s=500)  # fmt: skip
+    done = aiperf(
+        "micro",
+        "--quick",
+        "--operators",
+        "fc,fft",
+        "--kinds",
+        "sparse,moon",
+        "--stack",
+        "tensorflow",
+        "--format",
+        "json",
+        "--output",
+        file,
+        timeout_s=500,
+    )
     assert done.returncode == 0, done.stderr
     assert "unknown operator 'fft'; known: conv, pool, fc" in done.stderr
     assert "unknown kind 'moon'; known: dense, sparse, 3d" in done.stderr
     rows = json.loads(done.stdout)
     assert [(row["operator"], row["kind"], row["pass"]) for row in rows] == [
-        ("gemm", "ceiling", "forward"), ("triad", "ceiling", "forward"),
+        ("gemm", "ceiling", "forward"),
+        ("triad", "ceiling", "forward"),
         *(("fc", "sparse2d", direction) for direction in ("forward", "input", "weights")),
-    ]  # fmt: skip
+    ]
     for row in rows:
         assert row.keys() >= KEYS
         assert row["ops_per_s"] > 0
@@ -53,9 +80,22 @@ FLAGS = this_host().cpu_flags()
 def test_a_precision_that_the_processor_lacks_costs_two_lines_and_the_rest_runs(processor: str) -> None:
     if reason := missing("native"):
         pytest.skip(reason)
-    done = aiperf("micro", "--quick", "--operators", "fc", "--kinds", "sparse", "--stack", "native", "--precision",
-                  "float16", "--format", "json", environment={"ONEDNN_MAX_CPU_ISA": processor},
-                  timeout_s=500)  # fmt: skip
+    done = aiperf(
+        "micro",
+        "--quick",
+        "--operators",
+        "fc",
+        "--kinds",
+        "sparse",
+        "--stack",
+        "native",
+        "--precision",
+        "float16",
+        "--format",
+        "json",
+        environment={"ONEDNN_MAX_CPU_ISA": processor},
+        timeout_s=500,
+    )
     assert done.returncode == 0, done.stderr
     measured = Counter(row["operator"] for row in json.loads(done.stdout))
     refused = [line for line in done.stderr.splitlines() if "has no float16 for it on this CPU" in line]
@@ -79,14 +119,39 @@ def test_stacks_that_are_missing_or_unknown_cost_a_line_each_and_the_rest_runs(t
     if reason := missing("native"):
         pytest.skip(reason)
     file = tmp_path / "micro.csv"
-    several = aiperf("micro", "--quick", "--operators", "fc", "--kinds", "sparse", "--stack", "native,cuda", "--format",
-                     "csv", "--output", file, timeout_s=500)  # fmt: skip
+    several = aiperf(
+        "micro",
+        "--quick",
+        "--operators",
+        "fc",
+        "--kinds",
+        "sparse",
+        "--stack",
+        "native,cuda",
+        "--format",
+        "csv",
+        "--output",
+        file,
+        timeout_s=500,
+    )
     assert several.returncode == 0, several.stderr
     assert "unknown stack 'cuda'; known: tensorflow, torch, jax, native" in several.stderr
     assert len(several.stdout.splitlines()) == 1 + 2 + 3
     unbuilt = {"AIPERF_NATIVE": str(tmp_path / "none.so")}
-    none = aiperf("micro", "--quick", "--stack", "jax,native", "--operators", "fc", "--kinds", "sparse",
-                  "--format", "json", environment=unbuilt, timeout_s=500)  # fmt: skip
+    none = aiperf(
+        "micro",
+        "--quick",
+        "--stack",
+        "jax,native",
+        "--operators",
+        "fc",
+        "--kinds",
+        "sparse",
+        "--format",
+        "json",
+        environment=unbuilt,
+        timeout_s=500,
+    )
     assert none.returncode == 0, none.stderr
     assert "stack native is left out: " in none.stderr
     assert {row["stack"] for row in json.loads(none.stdout)} == {"jax"}

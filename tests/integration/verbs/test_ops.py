@@ -22,8 +22,23 @@ NETWORKS = json.loads((GOLDEN / "operations.json").read_text())["networks"]
 
 def test_json_of_a_named_architecture_is_the_golden_count() -> None:
     golden = NETWORKS["resnet50_v1_224_1000"]
-    result = aiperf("ops", "--architecture", "resnet50", "--image-size", 224, "--classes", 1000, "--format", "json",
-                    "--batch", 448, "--images", 1281167, "--validation-images", 50000)  # fmt: skip
+    result = aiperf(
+        "ops",
+        "--architecture",
+        "resnet50",
+        "--image-size",
+        224,
+        "--classes",
+        1000,
+        "--format",
+        "json",
+        "--batch",
+        448,
+        "--images",
+        1281167,
+        "--validation-images",
+        50000,
+    )
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert (found["forward"], found["backward"], found["total"]) == (golden["fp"], golden["bp"], golden["total"])

@@ -55,8 +55,15 @@ def resumed(root: Path) -> HandMadeRun:
     child = skip.apply(deepen.apply(run.architecture))
     ArchitectureStore(run.paths).save(child)
     work(run, 1, 1, 200)
-    work(run, 2, 2, 300, architecture=child.hash, parent=run.architecture.hash,
-         morphs=(morph_data(deepen), morph_data(skip)))  # fmt: skip
+    work(
+        run,
+        2,
+        2,
+        300,
+        architecture=child.hash,
+        parent=run.architecture.hash,
+        morphs=(morph_data(deepen), morph_data(skip)),
+    )
     run.at(30).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 30_000))
     run.at(60).resume().rejoin(0).rejoin(1)
     work(run, 3, 62, 180, hyperparameters={"batch_size": 64, "note": HOSTILE})
@@ -103,8 +110,15 @@ def test_the_page_is_whole_on_every_screen(browser: Chrome, page: Path, size: tu
         assert box["y"] >= 0 and box["y"] + box["height"] <= size[1], f"{place} is seen without scrolling"
     figures = script(browser, FIGURES)
     assert {name for name, *_ in figures} >= {
-        "score", "network", "lineage", "phases", "replicas", "accuracy", "trial", "roofline",
-    }  # fmt: skip
+        "score",
+        "network",
+        "lineage",
+        "phases",
+        "replicas",
+        "accuracy",
+        "trial",
+        "roofline",
+    }
     for name, role, label, painted, height in figures:
         assert (role, bool(label)) == ("img", True), name
         assert painted or name == "trial", f"{name} is blank"
@@ -128,8 +142,11 @@ def test_a_row_leads_to_the_curve_and_the_architecture_of_its_trial(browser: Chr
     table = browser.find_element("id", "trial-table")
 
     def first_column() -> list[str]:
-        return [row.find_element("tag name", "td").text for row in table.find_elements("css selector", "tbody tr")
-                if row.is_displayed()]  # fmt: skip
+        return [
+            row.find_element("tag name", "td").text
+            for row in table.find_elements("css selector", "tbody tr")
+            if row.is_displayed()
+        ]
 
     assert first_column() == ["1", "2", "3"]
     accuracy = table.find_element("xpath", ".//th[2]")
@@ -179,8 +196,14 @@ def test_a_ranking_has_bars_and_leads_to_no_page_of_a_submission(
 ) -> None:
     result = read_result(page.parent.parent)
     report = result.report.model_copy(update={"name": HOSTILE, "score_ops": 1e12, "verdict": "unofficial"})
-    half = replace(result, origin=Path("half"), identity=None, head=None, evidence=b"",
-                   report=report.model_copy(update={"score_ops": 5e11}))  # fmt: skip
+    half = replace(
+        result,
+        origin=Path("half"),
+        identity=None,
+        head=None,
+        evidence=b"",
+        report=report.model_copy(update={"score_ops": 5e11}),
+    )
     full = replace(result, report=report.model_copy(update={"configuration": {}}))
     file = tmp_path / "pages" / "ranking.html"
     file.parent.mkdir()

@@ -45,8 +45,19 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The profile of a run's trial, with its page and figures."""
     root = tmp_path_factory.mktemp("profile")
     run = HandMadeRun(root / "run").at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1).end(100)
-    done = aiperf("profile", run.paths.root, "--batch-size", 16, "--steps", 2, "--output", root / "out",
-                  "--format", "json", timeout_s=250)  # fmt: skip
+    done = aiperf(
+        "profile",
+        run.paths.root,
+        "--batch-size",
+        16,
+        "--steps",
+        2,
+        "--output",
+        root / "out",
+        "--format",
+        "json",
+        timeout_s=250,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads((root / "out" / "profile.json").read_text())
     return root / "out"
@@ -132,8 +143,9 @@ def test_without_tensorflow_the_profile_says_how_to_get_it(tmp_path: Path) -> No
 
 
 def test_a_scientific_network_at_a_small_size_compiled_by_xla(tmp_path: Path) -> None:
-    done = aiperf("profile", "--workload", "cosmoflow", "--size", 32, "--steps", 1, "--xla", "--format", "json",
-                  timeout_s=250)  # fmt: skip
+    done = aiperf(
+        "profile", "--workload", "cosmoflow", "--size", 32, "--steps", 1, "--xla", "--format", "json", timeout_s=250
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     network = resized(NETWORKS["cosmoflow"](), 32)
@@ -150,8 +162,20 @@ def test_a_scientific_network_at_a_small_size_compiled_by_xla(tmp_path: Path) ->
 
 
 def test_memory_against_batch_size_with_the_largest_batch_that_fits(tmp_path: Path) -> None:
-    done = aiperf("profile", "--workload", "hepcnn-64", "--sweep", "batch=2,4,100000000", "--steps", 1, "--output",
-                  tmp_path, "--format", "json", timeout_s=250)  # fmt: skip
+    done = aiperf(
+        "profile",
+        "--workload",
+        "hepcnn-64",
+        "--sweep",
+        "batch=2,4,100000000",
+        "--steps",
+        1,
+        "--output",
+        tmp_path,
+        "--format",
+        "json",
+        timeout_s=250,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "sweep.json").read_text())
@@ -215,10 +239,13 @@ def test_two_ranks_show_what_they_exchange(tmp_path: Path) -> None:
     (tmp_path / "small.json").write_text(to_json(SMALL))
     found = profile_step(
         ProfileSettings(
-            output=str(tmp_path / "profile.json"), architecture=str(tmp_path / "small.json"), batch_size=32, steps=2,
+            output=str(tmp_path / "profile.json"),
+            architecture=str(tmp_path / "small.json"),
+            batch_size=32,
+            steps=2,
             ranks=2,
         )
-    )  # fmt: skip
+    )
     exchanges = [item for item in found["operations"] if item["phase"] == "communication"]
     assert {item["library"] for item in exchanges} == {"Horovod"}
     # Horovod joins the gradients that are ready together: on a busy machine it needs several turns.
@@ -239,9 +266,14 @@ def check_work(framework: str, work: Mapping[str, KindWork]) -> None:
     assert work["dense"].executed == pytest.approx(64 * 3 * (2 * 32 * 10), rel=0.05)
     assert work["conv"].ratio == pytest.approx((work["conv"].executed or 0.0) / counted["conv"])
     unknown = {kind for kind, item in work.items() if item.executed is None}
-    assert unknown == {
-        "tensorflow": {"batchnorm", "relu"}, "jax": {"softmax"}, "torch": {"batchnorm", "globalpool", "relu", "softmax"}
-    }[framework]  # fmt: skip
+    assert (
+        unknown
+        == {
+            "tensorflow": {"batchnorm", "relu"},
+            "jax": {"softmax"},
+            "torch": {"batchnorm", "globalpool", "relu", "softmax"},
+        }[framework]
+    )
     assert {kind for kind, item in work.items() if item.reason} == unknown
 
 
@@ -249,13 +281,19 @@ def check_work(framework: str, work: Mapping[str, KindWork]) -> None:
 def test_every_framework_shows_its_phases_and_its_memory(framework: str, tmp_path: Path) -> None:
     (tmp_path / "small.json").write_text(to_json(SMALL))
     settings = ProfileSettings(
-        output=str(tmp_path / "profile.json"), architecture=str(tmp_path / "small.json"), batch_size=64, steps=2,
+        output=str(tmp_path / "profile.json"),
+        architecture=str(tmp_path / "small.json"),
+        batch_size=64,
+        steps=2,
         framework=framework,
-    )  # fmt: skip
+    )
     done = subprocess.run(
         python_module("replica.measure.profile.step", settings.model_dump_json()),
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert done.returncode == 0, done.stderr
     found = read_profile(tmp_path / "profile.json")
     assert {"forward", "backward", "update"} <= {item.phase for item in found.operations}

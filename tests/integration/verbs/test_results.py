@@ -23,10 +23,24 @@ from tests.support.runs import report, wait_for_epochs
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("results") / "first"
     done = aiperf(
-        "run", *SIMULATED, "--replicas", 2, "--duration", "12s", "--name", "first", "--set", "telemetry.interval=1",
-        "--set", "search.hpo_first_round=2", "--set", "simulated.fail_trials=[2]", "--output", output,
+        "run",
+        *SIMULATED,
+        "--replicas",
+        2,
+        "--duration",
+        "12s",
+        "--name",
+        "first",
+        "--set",
+        "telemetry.interval=1",
+        "--set",
+        "search.hpo_first_round=2",
+        "--set",
+        "simulated.fail_trials=[2]",
+        "--output",
+        output,
         page=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return output
 
@@ -45,8 +59,9 @@ def test_report_rank_check_and_archive_agree_exactly(run: Path, tmp_path: Path) 
     shutil.copytree(run, copy)
     ranked = json.loads(aiperf("rank", run, archive, copy, bare, "--format", "json").stdout)
     assert [(row["status"], row["source"], row["runs"], row["rank"]) for row in ranked["rows"]] == [
-        ("simulated", "recomputed", 1, None), ("unverified", "as reported", 1, None),
-    ]  # fmt: skip
+        ("simulated", "recomputed", 1, None),
+        ("unverified", "as reported", 1, None),
+    ]
     assert {row["score_ops"] for row in ranked["rows"]} == {found["score_ops"]}
     assert [item["kept"] for item in ranked["same"]] == [str(run)] * 2, "a run has one row"
     again = json.loads(aiperf("report", run, "--format", "json", page=True).stdout)
@@ -72,9 +87,10 @@ def test_reports_without_records_are_listed_apart_and_never_ranked(run: Path, tm
     shown = aiperf("rank", *paths, "--format", "csv", "--html", page)
     rows = list(csv.DictReader(io.StringIO(shown.stdout)))
     assert [(row["rank"], row["system"], row["status"], row["source"]) for row in rows] == [
-        ("", "first", "simulated", "recomputed"), ("", "claimed", "unverified", "as reported"),
+        ("", "first", "simulated", "recomputed"),
+        ("", "claimed", "unverified", "as reported"),
         ("", "broken", "unverified", "as reported"),
-    ]  # fmt: skip
+    ]
     assert [row["score_ops"] == "" for row in rows] == [False, False, True], "an invalid run has no score"
     assert float(rows[0]["interval_low"]) < float(rows[0]["score_ops"]) < float(rows[0]["interval_high"])
     with open_page(page, DESKTOP) as browser:

@@ -32,8 +32,11 @@ def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
     assert document["layers"]["leakyrelu"]["ceiling_ops"] == pytest.approx(2.5e9)
     assert document["layers"]["flatten"]["bound"] is None
     # The time at the ceilings is the sum over the layers.
-    seconds = sum((layer["forward"] + layer["backward"]) / layer["ceiling_ops"]
-                  for layer in document["each_layer"] if layer["ceiling_ops"])  # fmt: skip
+    seconds = sum(
+        (layer["forward"] + layer["backward"]) / layer["ceiling_ops"]
+        for layer in document["each_layer"]
+        if layer["ceiling_ops"]
+    )
     assert document["roofline"]["images_per_s"] == pytest.approx(1 / seconds)
     unknown = json.loads(aiperf(*command).stdout)
     assert unknown["layers"]["conv"]["intensity"] == document["layers"]["conv"]["intensity"]
@@ -46,11 +49,13 @@ def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
     [
         ("[]", "needs the ceilings gemm and triad"),
         ("{", "is not a result of 'aiperf micro"),
-        ('[{"operator": "gemm", "kind": "ceiling", "stack": "x", "precision": "float32", "ops_per_s": -1,'
-         ' "bytes_per_s": 1}]',
-         "greater than 0"),
+        (
+            '[{"operator": "gemm", "kind": "ceiling", "stack": "x", "precision": "float32", "ops_per_s": -1,'
+            ' "bytes_per_s": 1}]',
+            "greater than 0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_file_without_ceilings_is_refused(content: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "micro.json"
     file.write_text(content)

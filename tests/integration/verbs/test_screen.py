@@ -61,8 +61,21 @@ def test_broken_nodes_cost_their_own_lines_and_the_others_are_measured(ssh_hosts
     path = f'export PYTHONPATH="{tmp_path}/python:{":".join(sys.path)}"'
     settings = {"environment.activate": json.dumps(path), "environment.python": json.dumps(sys.executable)}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    result = aiperf("screen", *OPTIONS, "--launcher", "ssh", "--replicas", 3, *ssh_hosts.overrides(), *words,
-                    "--output", tmp_path / "screened", "--format", "json", timeout_s=LIMIT_S)  # fmt: skip
+    result = aiperf(
+        "screen",
+        *OPTIONS,
+        "--launcher",
+        "ssh",
+        "--replicas",
+        3,
+        *ssh_hosts.overrides(),
+        *words,
+        "--output",
+        tmp_path / "screened",
+        "--format",
+        "json",
+        timeout_s=LIMIT_S,
+    )
     assert result.returncode == 4, result.stderr
     document: dict[str, Any] = json.loads(result.stdout)
     outcome = read_outcome(tmp_path / "screened")
@@ -83,9 +96,23 @@ def test_broken_nodes_cost_their_own_lines_and_the_others_are_measured(ssh_hosts
 @pytest.mark.timeout(LIMIT_S + 60)
 def test_nodes_exchange_tensors_and_a_rehearsal_takes_their_all_reduce(tmp_path: Path) -> None:
     screened = tmp_path / "screened"
-    result = aiperf("screen", *imitate_devices(tmp_path / "python"), "--preset", "quick", "--launcher", "local",
-                    "--replicas", 3, "--fabric", "--storage", "--output", screened, "--html", tmp_path / "page.html",
-                    timeout_s=LIMIT_S)  # fmt: skip
+    result = aiperf(
+        "screen",
+        *imitate_devices(tmp_path / "python"),
+        "--preset",
+        "quick",
+        "--launcher",
+        "local",
+        "--replicas",
+        3,
+        "--fabric",
+        "--storage",
+        "--output",
+        screened,
+        "--html",
+        tmp_path / "page.html",
+        timeout_s=LIMIT_S,
+    )
     assert result.returncode in (0, 4), result.stderr  # a busy machine may be slow for one of them
     outcome = read_outcome(screened)
     first = [meeting for meeting in outcome.meetings if meeting.number == 0]
@@ -143,8 +170,19 @@ def test_a_run_warns_of_nodes_that_were_bad_and_keeps_the_screening(tmp_path: Pa
         for node in found.nodes
     )
     write_output(tmp_path / "screened" / FILE, write_outcome(msgspec.structs.replace(found, nodes=nodes)))
-    result = aiperf("run", *SIMULATED, *AT_RANDOM, "--launcher", "local", "--duration", "3s",
-                    "--screen", tmp_path / "screened", "--output", tmp_path / "run")  # fmt: skip
+    result = aiperf(
+        "run",
+        *SIMULATED,
+        *AT_RANDOM,
+        "--launcher",
+        "local",
+        "--duration",
+        "3s",
+        "--screen",
+        tmp_path / "screened",
+        "--output",
+        tmp_path / "run",
+    )
     assert result.returncode == 0, result.stderr
     assert f"WARNING: {host} was bad in the screening: gpu0: triad" in result.stderr
     assert "--exclude" in result.stderr
@@ -171,8 +209,14 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.timeout(LIMIT_S + 40)
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     words = [sys.executable, "-c", SCRIPT, "screen", *OPTIONS, "--launcher", "local", "--replicas", "2"]
-    with subprocess.Popen(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # fmt: skip
+    with subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         assert process.stderr is not None
         seen = next((line for line in process.stderr if "nodes answer" in line), "")
         assert "2 of 2 nodes answer" in seen

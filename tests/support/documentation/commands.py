@@ -37,8 +37,11 @@ def documents() -> list[Path]:
     """Every Markdown file of the repository."""
     shown = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     return [ROOT / name for name in sorted(shown) if (ROOT / name).exists()]
 
 

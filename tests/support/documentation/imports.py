@@ -64,8 +64,9 @@ def _at_once(statements: list[ast.stmt]) -> Iterator[ast.AST]:
     for statement in statements:
         if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
             continue
-        if isinstance(statement, ast.Try) and any("Import" in ast.unparse(item) or "NotFound" in ast.unparse(item)
-                                                  for item in statement.handlers):  # fmt: skip
+        if isinstance(statement, ast.Try) and any(
+            "Import" in ast.unparse(item) or "NotFound" in ast.unparse(item) for item in statement.handlers
+        ):
             continue
         yield statement
         if isinstance(statement, AT_ONCE):

@@ -24,9 +24,13 @@ def pbs(folder: Path, hosts: Sequence[str]) -> Environment:
     nodes = folder / "123.pbs01"
     nodes.write_text("".join(f"{host}\n" * 2 for host in hosts))
     return {
-        "PBS_JOBID": "123.pbs01", "PBS_NODEFILE": str(nodes), "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_NODENUM": "0",
-        "PBS_O_WORKDIR": str(folder), "NCPUS": "64",
-    }  # fmt: skip
+        "PBS_JOBID": "123.pbs01",
+        "PBS_NODEFILE": str(nodes),
+        "PBS_ENVIRONMENT": "PBS_BATCH",
+        "PBS_NODENUM": "0",
+        "PBS_O_WORKDIR": str(folder),
+        "NCPUS": "64",
+    }
 
 
 def lsf(folder: Path, hosts: Sequence[str]) -> Environment:
@@ -34,10 +38,12 @@ def lsf(folder: Path, hosts: Sequence[str]) -> Environment:
     listed = folder / "4711.hostfile"
     listed.write_text("".join(f"{host}\n" * 16 for host in hosts))
     return {
-        "LSB_JOBID": "4711", "LSB_MCPU_HOSTS": " ".join(f"{host} 16" for host in hosts) + " ",
-        "LSB_HOSTS": " ".join(host for host in hosts for _ in range(16)), "LSB_DJOB_HOSTFILE": str(listed),
+        "LSB_JOBID": "4711",
+        "LSB_MCPU_HOSTS": " ".join(f"{host} 16" for host in hosts) + " ",
+        "LSB_HOSTS": " ".join(host for host in hosts for _ in range(16)),
+        "LSB_DJOB_HOSTFILE": str(listed),
         "LSB_DJOB_NUMPROC": str(16 * len(hosts)),
-    }  # fmt: skip
+    }
 
 
 def grid_engine(folder: Path, hosts: Sequence[str]) -> Environment:
@@ -47,8 +53,14 @@ def grid_engine(folder: Path, hosts: Sequence[str]) -> Environment:
     listed.write_text(
         "".join(f"{host} {slots} {queue}@{host} UNDEFINED\n" for host in hosts for queue, slots in queues)
     )
-    return {"JOB_ID": "77", "PE": "mpi", "PE_HOSTFILE": str(listed), "NHOSTS": str(len(hosts)),
-            "NSLOTS": str(32 * len(hosts)), "SGE_ROOT": "/opt/sge"}  # fmt: skip
+    return {
+        "JOB_ID": "77",
+        "PE": "mpi",
+        "PE_HOSTFILE": str(listed),
+        "NHOSTS": str(len(hosts)),
+        "NSLOTS": str(32 * len(hosts)),
+        "SGE_ROOT": "/opt/sge",
+    }
 
 
 def flux(_: Path, hosts: Sequence[str]) -> Environment:
@@ -69,8 +81,12 @@ def flux_resources(nodes: str, ranks: Mapping[str, tuple[int, int]]) -> str:
 
 def slurm(_: Path, hosts: Sequence[str]) -> Environment:
     """As of `sbatch --nodes=N --gpus-per-node=a100:8`."""
-    return {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": ",".join(hosts), "SLURM_GPUS_PER_NODE": "a100:8",
-            "SLURM_JOB_CPUS_PER_NODE": f"64(x{len(hosts)})"}  # fmt: skip
+    return {
+        "SLURM_JOB_ID": "17",
+        "SLURM_JOB_NODELIST": ",".join(hosts),
+        "SLURM_GPUS_PER_NODE": "a100:8",
+        "SLURM_JOB_CPUS_PER_NODE": f"64(x{len(hosts)})",
+    }
 
 
 CANNED: dict[str, Callable[[Path, Sequence[str]], Environment]] = {

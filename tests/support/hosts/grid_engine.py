@@ -34,8 +34,12 @@ class GridEngine:
         enter = ["nsenter", "--target", str(self.inside), *ENTER, f"--wdns={self.folder}", "--"]
         return subprocess.run(
             [*enter, str(self.folder / "user"), *words],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     def submit(self, script: str, *options: str) -> str:
         """Submit a job script; returns the number of the job."""

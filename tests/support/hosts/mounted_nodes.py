@@ -17,8 +17,16 @@ from tests.support.needs import need
 from tests.support.processes import processes_with
 
 NAMESPACES = (
-    "unshare", "--user", "--map-root-user", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
-)  # fmt: skip
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "--uts",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+)
 CLIENT = str(Path(shared_folder.__file__))
 
 

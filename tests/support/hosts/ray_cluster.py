@@ -81,9 +81,13 @@ def _start(folder: Path, nodes: int) -> RayNodes:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.hosts.ray_cluster", str(nodes)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
             env={**os.environ, **QUIET, "RAY_TMPDIR": str(folder)},
-        )  # fmt: skip
+        )
     found = RayNodes("", process, folder)
     try:
         found.address = found._ask("address")

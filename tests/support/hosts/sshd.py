@@ -39,8 +39,12 @@ class Hosts:
     def overrides(self) -> list[str]:
         """Options of `aiperf run`."""
         names = ", ".join(f'"{name}"' for name in self.ports)
-        words = {"ssh.hosts": f"[{names}]", "ssh.config_file": f'"{self.folder}/config"',
-                 "ssh.known_hosts": f'"{self.folder}/known_hosts"', "ssh.keep_alive": "1.0"}  # fmt: skip
+        words = {
+            "ssh.hosts": f"[{names}]",
+            "ssh.config_file": f'"{self.folder}/config"',
+            "ssh.known_hosts": f'"{self.folder}/known_hosts"',
+            "ssh.keep_alive": "1.0",
+        }
         return [word for key, value in words.items() for word in ("--set", f"{key}={value}")]
 
     def drop_connections(self, name: str) -> None:
@@ -90,11 +94,19 @@ def start_hosts(folder: Path, count: int, shells: Sequence[str] = ()) -> Hosts:
 
 def _sshd(folder: Path, name: str, port: int, shell: str) -> subprocess.Popen[bytes]:
     options = {
-        "Port": port, "ListenAddress": "127.0.0.1", "HostKey": folder / name, "PidFile": "none", "UsePAM": "no",
-        "AuthorizedKeysFile": folder / "authorized_keys", "PasswordAuthentication": "no", "StrictModes": "no",
-        "KbdInteractiveAuthentication": "no", "PermitRootLogin": "yes", "Subsystem": "sftp internal-sftp",
+        "Port": port,
+        "ListenAddress": "127.0.0.1",
+        "HostKey": folder / name,
+        "PidFile": "none",
+        "UsePAM": "no",
+        "AuthorizedKeysFile": folder / "authorized_keys",
+        "PasswordAuthentication": "no",
+        "StrictModes": "no",
+        "KbdInteractiveAuthentication": "no",
+        "PermitRootLogin": "yes",
+        "Subsystem": "sftp internal-sftp",
         "SetEnv": f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}",  # the same source as here
-    }  # fmt: skip
+    }
     options |= {"ForceCommand": shell} if shell else {}
     words = [word for option, value in options.items() for word in ("-o", f"{option}={value}")]
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")

@@ -27,9 +27,17 @@ ADDRESSES = ("10.76.0.1", "10.76.0.2")
 """Of the nodes by the first network, eth0; the second one, ib0, has 10.77."""
 
 NAMESPACES = (
-    "unshare", "--user", "--map-root-user", "--net", "--uts", "--mount", "--pid", "--fork", "--kill-child",
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--net",
+    "--uts",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
     "--mount-proc",
-)  # fmt: skip
+)
 AGENT = "OMPI_MCA_plm_rsh_agent"
 SCRIPT = Path(__file__).with_suffix(".sh")
 

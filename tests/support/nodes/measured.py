@@ -17,11 +17,23 @@ from tests.support.runs import raw_records, report
 
 def row(operator: str, kind: str = "ceiling", **facts: Any) -> MicroRow:
     """A result on two CPUs of an AMD EPYC, in float32."""
-    return MicroRow.model_validate({
-        "operator": operator, "kind": kind, "shape": "8 -> 8", "pass": "forward", "stack": "tensorflow",
-        "precision": "float32", "device": "AMD EPYC", "cpus": 2, "ops_per_s": 1e11, "bytes_per_s": 1e10,
-        "images_per_s": 100.0, "spread": 0.03, **facts,
-    })  # fmt: skip
+    return MicroRow.model_validate(
+        {
+            "operator": operator,
+            "kind": kind,
+            "shape": "8 -> 8",
+            "pass": "forward",
+            "stack": "tensorflow",
+            "precision": "float32",
+            "device": "AMD EPYC",
+            "cpus": 2,
+            "ops_per_s": 1e11,
+            "bytes_per_s": 1e10,
+            "images_per_s": 100.0,
+            "spread": 0.03,
+            **facts,
+        }
+    )
 
 
 ROWS = (

@@ -32,14 +32,19 @@ def sheet(generator: np.random.Generator, devices: int, noise: float, slow: dict
     return Sheet(
         rows=tuple(
             Row(
-                device=f"gpu{device}", kind=KIND, measure=measure, spread=noise,
+                device=f"gpu{device}",
+                kind=KIND,
+                measure=measure,
+                spread=noise,
                 value=rate * (1 + noise * generator.normal()) * slow.get((f"gpu{device}", measure), 1.0),
             )
-            for device in range(devices) for measure, rate in RATES.items()
+            for device in range(devices)
+            for measure, rate in RATES.items()
         ),
-        facts={f"gpu{device}": {"sm_clock": 1980.0 * slow.get((f"gpu{device}", "clock"), 1.0)}
-               for device in range(devices)},
-    )  # fmt: skip
+        facts={
+            f"gpu{device}": {"sm_clock": 1980.0 * slow.get((f"gpu{device}", "clock"), 1.0)} for device in range(devices)
+        },
+    )
 
 
 def present(replica: int) -> bytes:
@@ -147,14 +152,25 @@ def screened(
     """
     generator = np.random.default_rng(1)
     launcher = FakeLauncher(
-        answering(lambda replica: sheet(generator, more.get("devices", {}).get(replica, 8), 0.004,
-                                        (slow or {}).get(replica, {})),
-                  faults or {}, more.get("slow_storage", {}), more.get("slow_inside", {}))
-    )  # fmt: skip
+        answering(
+            lambda replica: sheet(
+                generator, more.get("devices", {}).get(replica, 8), 0.004, (slow or {}).get(replica, {})
+            ),
+            faults or {},
+            more.get("slow_storage", {}),
+            more.get("slow_inside", {}),
+        )
+    )
     launched = {"run.replicas": nodes, "run.launcher": more.get("launcher_name", "slurm"), "run.dataset": "digits"}
-    order = Order(load_config(overrides=launched), folder, more.get("limit_s", 0.01), quick=True,
-                  devices=more.get("names", ()), fabric=more.get("fabric", False),
-                  storage="slow_storage" in more)  # fmt: skip
+    order = Order(
+        load_config(overrides=launched),
+        folder,
+        more.get("limit_s", 0.01),
+        quick=True,
+        devices=more.get("names", ()),
+        fabric=more.get("fabric", False),
+        storage="slow_storage" in more,
+    )
     outcome = asyncio.run(screen_by(launcher, order, folder, SystemClock(), lambda _: None))
     assert all(process.cancelled for process in launcher.processes), "no program is left on a node"
     return outcome

@@ -54,9 +54,14 @@ def open_folder() -> Iterator[Path]:
 
 
 def ask(
-    port: int, target: str, method: str = "GET", headers: Mapping[str, str] | None = None,
-    *, body: str | None = None, address: str = "127.0.0.1",
-) -> tuple[int, bytes]:  # fmt: skip
+    port: int,
+    target: str,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    *,
+    body: str | None = None,
+    address: str = "127.0.0.1",
+) -> tuple[int, bytes]:
     """Status and body of a request that is sent as it is written."""
     connection = http.client.HTTPConnection(address, port, timeout=60)
     try:

@@ -28,22 +28,26 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.seeds import fold_seed
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock
 
-IMAGES = Architecture((
-    Node("input", InputArray((16, 16, 3)), ()),
-    Node("conv", Conv(8, (3, 3)), ("input",)),
-    Node("pool", GlobalAveragePool(), ("conv",)),
-    Node("fc", Dense(2), ("pool",)),
-    Node("softmax", Softmax(), ("fc",)),
-))  # fmt: skip
+IMAGES = Architecture(
+    (
+        Node("input", InputArray((16, 16, 3)), ()),
+        Node("conv", Conv(8, (3, 3)), ("input",)),
+        Node("pool", GlobalAveragePool(), ("conv",)),
+        Node("fc", Dense(2), ("pool",)),
+        Node("softmax", Softmax(), ("fc",)),
+    )
+)
 """A small network of pictures with two classes."""
 
-CUBES = Architecture((
-    Node("input", InputArray((8, 8, 8, 4)), ()),
-    Node("conv", Conv(4, (3, 3, 3), (1, 1, 1), dilation=(1, 1, 1)), ("input",)),
-    Node("lrelu", LeakyReLU(0.3), ("conv",)),
-    Node("flatten", Flatten(), ("lrelu",)),
-    Node("fc", Dense(4), ("flatten",)),
-))  # fmt: skip
+CUBES = Architecture(
+    (
+        Node("input", InputArray((8, 8, 8, 4)), ()),
+        Node("conv", Conv(4, (3, 3, 3), (1, 1, 1), dilation=(1, 1, 1)), ("input",)),
+        Node("lrelu", LeakyReLU(0.3), ("conv",)),
+        Node("flatten", Flatten(), ("lrelu",)),
+        Node("fc", Dense(4), ("flatten",)),
+    )
+)
 """A small network of volumes with four parameters."""
 
 TEST_IMAGES = 500
@@ -53,17 +57,29 @@ ONCE = ({"network": "network", "forward": 1, "backward": 1, "input_gradient": 0}
 EVALUATED = ({"network": "network", "forward": 1, "backward": 0, "input_gradient": 0},)
 
 ACCURACY: dict[str, Any] = {
-    "networks": {"network": IMAGES.hash}, "target": {"accuracy": 0.85}, "higher": True, "dataset": "hep-32",
-    "epochs": 4, "hyperparameters": {"batch_size": 64, "learning_rate": 0.025},
-}  # fmt: skip
+    "networks": {"network": IMAGES.hash},
+    "target": {"accuracy": 0.85},
+    "higher": True,
+    "dataset": "hep-32",
+    "epochs": 4,
+    "hyperparameters": {"batch_size": 64, "learning_rate": 0.025},
+}
 ABSOLUTE_ERROR: dict[str, Any] = {
-    "networks": {"network": CUBES.hash}, "target": {"mean_absolute_error": 0.33}, "higher": False,
-    "dataset": "cos-16", "epochs": 20, "hyperparameters": {"batch_size": 16, "learning_rate": 0.002},
-}  # fmt: skip
+    "networks": {"network": CUBES.hash},
+    "target": {"mean_absolute_error": 0.33},
+    "higher": False,
+    "dataset": "cos-16",
+    "epochs": 20,
+    "hyperparameters": {"batch_size": 16, "learning_rate": 0.002},
+}
 PRECISION: dict[str, Any] = {
-    "networks": {"network": IMAGES.hash}, "target": {"map@0.5": 0.8}, "higher": True, "dataset": "ewa-96",
-    "epochs": 8, "hyperparameters": {"batch_size": 4, "learning_rate": 0.02},
-}  # fmt: skip
+    "networks": {"network": IMAGES.hash},
+    "target": {"map@0.5": 0.8},
+    "higher": True,
+    "dataset": "ewa-96",
+    "epochs": 8,
+    "hyperparameters": {"batch_size": 4, "learning_rate": 0.02},
+}
 TERMS = {"resnet-hep": ACCURACY, "cosmoflow": ABSOLUTE_ERROR, "frcnn-ewa": PRECISION}
 """What the starts of a workload's trainings say."""
 
@@ -91,9 +107,13 @@ class ScienceRun(HandMadeRun):
 
     def __init__(self, root: Path, overrides: Mapping[str, Any] | None = None) -> None:
         own = {
-            "run.suite": "science", "science.workloads": ["resnet-hep", "cosmoflow"], "science.instances": 2,
-            "science.size": "rehearsal", "science.data_dir": "/data", "training.trainer": "keras",
-        }  # fmt: skip
+            "run.suite": "science",
+            "science.workloads": ["resnet-hep", "cosmoflow"],
+            "science.instances": 2,
+            "science.size": "rehearsal",
+            "science.data_dir": "/data",
+            "training.trainer": "keras",
+        }
         super().__init__(root, {**own, **(overrides or {})})
         self.ahead_ms: dict[int, int] = {}
         for architecture in (IMAGES, CUBES):
@@ -111,8 +131,9 @@ class ScienceRun(HandMadeRun):
         """Start a replica, for the first time or again."""
         self.replicas[replica] = HistoryWriter(self.paths, f"replica-{replica:04d}", _Shifted(self.clock, ahead_ms))
         self.ahead_ms[replica] = ahead_ms
-        self.tell(ReplicaReady(replica=replica, writer=self.replicas[replica].name, accelerators=1,
-                               clock_offset_ms=ahead_ms))  # fmt: skip
+        self.tell(
+            ReplicaReady(replica=replica, writer=self.replicas[replica].name, accelerators=1, clock_offset_ms=ahead_ms)
+        )
         return self
 
     def issue(
@@ -120,8 +141,9 @@ class ScienceRun(HandMadeRun):
     ) -> ScienceRun:
         """Issue the job of a model."""
         seed = fold_seed(self.config.run.seed, workload, instance, 0)
-        job = JobIssued(trial=trial, replica=replica, round=1, seed=seed, workload=workload, instance=instance,
-                        resumes=resumes)  # fmt: skip
+        job = JobIssued(
+            trial=trial, replica=replica, round=1, seed=seed, workload=workload, instance=instance, resumes=resumes
+        )
         self._jobs[trial], self._open[replica] = job, trial
         self.tell(job)
         return self
@@ -130,14 +152,27 @@ class ScienceRun(HandMadeRun):
         """Begin the training of a job that was issued, with other facts if they are given."""
         job = self._jobs[trial]
         assert job.workload is not None and job.instance is not None
-        body = WorkloadStarted(**{
-            "trial": trial, "replica": job.replica, "workload": job.workload, "instance": job.instance,
-            "size": self.config.science.size, "framework": self.config.training.framework,
-            "training_passes": ONCE, "evaluation_passes": EVALUATED,
-            "further_training": 0, "further_evaluation": 0, "precision": "float32",
-            "trainer": self.config.training.trainer, "generated": True, "fingerprint": "f" * 64,
-            "resumes": job.resumes, **TERMS[job.workload], **facts,
-        })  # fmt: skip
+        body = WorkloadStarted(
+            **{
+                "trial": trial,
+                "replica": job.replica,
+                "workload": job.workload,
+                "instance": job.instance,
+                "size": self.config.science.size,
+                "framework": self.config.training.framework,
+                "training_passes": ONCE,
+                "evaluation_passes": EVALUATED,
+                "further_training": 0,
+                "further_evaluation": 0,
+                "precision": "float32",
+                "trainer": self.config.training.trainer,
+                "generated": True,
+                "fingerprint": "f" * 64,
+                "resumes": job.resumes,
+                **TERMS[job.workload],
+                **facts,
+            }
+        )
         self.replicas[job.replica].append(body)
         return self
 
@@ -159,9 +194,13 @@ class ScienceRun(HandMadeRun):
         return self.judged(trial, epoch, None, None, **measures)
 
     def judged(
-        self, trial: int, epoch: int, training: Mapping[str, float] | None, test: Mapping[str, float] | None = None,
+        self,
+        trial: int,
+        epoch: int,
+        training: Mapping[str, float] | None,
+        test: Mapping[str, float] | None = None,
         **measures: float,
-    ) -> ScienceRun:  # fmt: skip
+    ) -> ScienceRun:
         """The same of an epoch that evaluates as many training examples, with these measures.
 
         With `test`, also `TEST_IMAGES` of a test split.
@@ -172,14 +211,24 @@ class ScienceRun(HandMadeRun):
         trained, evaluated = sizes[job.workload]
         evaluated += min(trained, evaluated) if training is not None else 0
         first = next(iter(measures.values()))
-        self.completed(job.replica, EpochCompleted(
-            trial=trial, epoch=epoch, images_trained=trained, images_evaluated=evaluated, loss=1.0,
-            validation_loss=1.0, learning_rate=0.01, measures=dict(measures),
-            measured_quality=first if TERMS[job.workload]["higher"] else -first,
-            training_measures=dict(training) if training is not None else None,
-            correct_trained=trained - 1 if training is not None else None,
-            test_images=TEST_IMAGES if test else None, test_measures=dict(test) if test is not None else None,
-        ))  # fmt: skip
+        self.completed(
+            job.replica,
+            EpochCompleted(
+                trial=trial,
+                epoch=epoch,
+                images_trained=trained,
+                images_evaluated=evaluated,
+                loss=1.0,
+                validation_loss=1.0,
+                learning_rate=0.01,
+                measures=dict(measures),
+                measured_quality=first if TERMS[job.workload]["higher"] else -first,
+                training_measures=dict(training) if training is not None else None,
+                correct_trained=trained - 1 if training is not None else None,
+                test_images=TEST_IMAGES if test else None,
+                test_measures=dict(test) if test is not None else None,
+            ),
+        )
         return self
 
     def done(self, trial: int) -> ScienceRun:
@@ -225,8 +274,11 @@ class ScienceRun(HandMadeRun):
                 power, cpus = watts[replica]
                 # The draw grows with time, so that a wrong moment gives a wrong energy.
                 counted = 1e9 + 1000 * (power * t_s + t_s * t_s)
-                gpu = {"DCGM_FI_DEV_GPU_UTIL": 90, "DCGM_FI_DEV_POWER_USAGE": power,
-                       "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": counted}  # fmt: skip
+                gpu = {
+                    "DCGM_FI_DEV_GPU_UTIL": 90,
+                    "DCGM_FI_DEV_POWER_USAGE": power,
+                    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": counted,
+                }
                 time = format_utc(T0_MS + 1000 * t_s + self.ahead_ms[replica])
                 lines.append({"time": time, "cpu_percent": 50.0, "cpu_power_w": cpus, "accelerators": [gpu]})
             file = self.paths.telemetry_file(f"{writer.name}-{host}")

@@ -25,26 +25,57 @@ def two_groups(root: Path) -> ScienceRun:
 def exchanged(run: ScienceRun, epoch: int, group: int, **facts: Any) -> None:
     """Record the epoch of a group of trial 1, with other facts if they are given."""
     staleness, (computing_s, group_s, waiting_s) = GROUPS[group % 2]
-    run.replicas[0].append(GroupExchanged(**{
-        "trial": 1, "epoch": epoch, "group": group, "updates": UPDATES, "images": SHARE, "staleness": staleness,
-        "computing_s": computing_s, "group_s": group_s, "waiting_s": waiting_s,
-        "bytes_exchanged": UPDATES * 2 * 4 * 1000, **facts,
-    }))  # fmt: skip
+    run.replicas[0].append(
+        GroupExchanged(
+            **{
+                "trial": 1,
+                "epoch": epoch,
+                "group": group,
+                "updates": UPDATES,
+                "images": SHARE,
+                "staleness": staleness,
+                "computing_s": computing_s,
+                "group_s": group_s,
+                "waiting_s": waiting_s,
+                "bytes_exchanged": UPDATES * 2 * 4 * 1000,
+                **facts,
+            }
+        )
+    )
 
 
 def served(run: ScienceRun, epoch: int, **facts: Any) -> None:
     """Record what the parameter server did in the epoch: ten updates more than of whole epochs."""
-    run.replicas[0].append(ServerServed(**{
-        "trial": 1, "epoch": epoch, "server": 0, "updates": 2 * UPDATES + 10, "busy_share": 0.125 * epoch, **facts,
-    }))  # fmt: skip
+    run.replicas[0].append(
+        ServerServed(
+            **{
+                "trial": 1,
+                "epoch": epoch,
+                "server": 0,
+                "updates": 2 * UPDATES + 10,
+                "busy_share": 0.125 * epoch,
+                **facts,
+            }
+        )
+    )
 
 
 def trained(run: ScienceRun, epoch: int, accuracy: float, images: int = 2 * SHARE + 640) -> ScienceRun:
     """Record an epoch of group 0, with the images of ten updates more."""
-    run.completed(0, EpochCompleted(
-        trial=1, epoch=epoch, images_trained=images, images_evaluated=SIZES["resnet-hep"][1], loss=1.0,
-        validation_loss=1.0, learning_rate=0.01, measures={"accuracy": accuracy}, measured_quality=accuracy,
-    ))  # fmt: skip
+    run.completed(
+        0,
+        EpochCompleted(
+            trial=1,
+            epoch=epoch,
+            images_trained=images,
+            images_evaluated=SIZES["resnet-hep"][1],
+            loss=1.0,
+            validation_loss=1.0,
+            learning_rate=0.01,
+            measures={"accuracy": accuracy},
+            measured_quality=accuracy,
+        ),
+    )
     return run
 
 
@@ -63,16 +94,38 @@ def whole_training(root: Path) -> ScienceRun:
     """Two epochs to the target. Group 1 is ahead, and is stopped in its third epoch."""
     run = _after_an_epoch(root)
     exchanged(run, 2, 1)
-    exchanged(run, 3, 1, updates=20, images=1280, staleness=(5, 15), computing_s=1.0, group_s=0.0, waiting_s=0.0,
-              bytes_exchanged=20 * 2 * 4 * 1000)  # fmt: skip
+    exchanged(
+        run,
+        3,
+        1,
+        updates=20,
+        images=1280,
+        staleness=(5, 15),
+        computing_s=1.0,
+        group_s=0.0,
+        waiting_s=0.0,
+        bytes_exchanged=20 * 2 * 4 * 1000,
+    )
     served(run, 2)
     return trained(run, 2, 0.85).done(1)
 
 
 def lost(run: ScienceRun, epoch: int, group: int = 1, **facts: Any) -> None:
     """Record that a group was killed in an epoch, of which ten updates were applied."""
-    exchanged(run, epoch, group, updates=10, images=640, staleness=(4, 6), computing_s=0.0, group_s=0.0, waiting_s=0.0,
-              bytes_exchanged=0, lost="group 1 was killed by SIGKILL", **facts)  # fmt: skip
+    exchanged(
+        run,
+        epoch,
+        group,
+        updates=10,
+        images=640,
+        staleness=(4, 6),
+        computing_s=0.0,
+        group_s=0.0,
+        waiting_s=0.0,
+        bytes_exchanged=0,
+        lost="group 1 was killed by SIGKILL",
+        **facts,
+    )
 
 
 def with_a_group_that_comes_back(root: Path) -> ScienceRun:

@@ -132,8 +132,13 @@ def blobs(settings: generation.GenerationSettings, fields: int, seed: int) -> Ba
 
 def examples(name: str, count: int, seed: int = 1) -> Batch:
     """Examples of a task at its settings in `SMALL`."""
-    makers: Any = {"classification": events, "regression": universes, "detection": rectangles, "generation": blobs,
-                   "semi_supervised": half_labelled}  # fmt: skip
+    makers: Any = {
+        "classification": events,
+        "regression": universes,
+        "detection": rectangles,
+        "generation": blobs,
+        "semi_supervised": half_labelled,
+    }
     batch: Batch = makers[name](SMALL[name], count, seed)
     return batch
 

@@ -76,10 +76,17 @@ async def _conduct(
             writer.append(closing)
         digest = open_digest(paths, writer, start.digest) if with_digest else DigestKeeper()
         context = RunContext(
-            config=config, paths=paths, launcher=launcher, writer=writer,
-            display=LineDisplay(io.StringIO() if shown is None else shown, launcher.clock), work=start.work,
-            claim=start.claim, manager=NativeManager(), released_ms=start.released_ms, digest=digest,
-        )  # fmt: skip
+            config=config,
+            paths=paths,
+            launcher=launcher,
+            writer=writer,
+            display=LineDisplay(io.StringIO() if shown is None else shown, launcher.clock),
+            work=start.work,
+            claim=start.claim,
+            manager=NativeManager(),
+            released_ms=start.released_ms,
+            digest=digest,
+        )
         reason = await Dispatcher(context).run()
         digest.close(0.0)
         return reason

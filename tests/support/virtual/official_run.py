@@ -187,9 +187,12 @@ def _describe_nodes(paths: RunPaths) -> None:
     nodes = without_seal(json.loads(paths.system.read_text()))
     for replica, facts in nodes.items():
         facts.update(
-            host=_host(int(replica)), accelerators=DEVICES, accelerator=DEVICE,
-            accelerator_memory_bytes=141 * 2**30, accelerator_driver="570.00",
-        )  # fmt: skip
+            host=_host(int(replica)),
+            accelerators=DEVICES,
+            accelerator=DEVICE,
+            accelerator_memory_bytes=141 * 2**30,
+            accelerator_driver="570.00",
+        )
     paths.system.write_text(json.dumps(nodes))
 
 
@@ -202,11 +205,18 @@ def _sample(paths: RunPaths, replica: int) -> None:
     rng = random.Random(replica)
     for t_s in range(0, HOURS * 3600 + SAMPLE_S, SAMPLE_S):
         device = {
-            "DCGM_FI_DEV_GPU_UTIL": rng.randint(90, 100), "DCGM_FI_DEV_FB_USED": 100_000.0,
-            "DCGM_FI_DEV_FB_TOTAL": 143_771.0, "DCGM_FI_DEV_POWER_USAGE": rng.uniform(IDLE_W + 400, BUSY_W),
-        }  # fmt: skip
+            "DCGM_FI_DEV_GPU_UTIL": rng.randint(90, 100),
+            "DCGM_FI_DEV_FB_USED": 100_000.0,
+            "DCGM_FI_DEV_FB_TOTAL": 143_771.0,
+            "DCGM_FI_DEV_POWER_USAGE": rng.uniform(IDLE_W + 400, BUSY_W),
+        }
         time = format_utc(T0_MS + 1000 * (t_s + replica))
-        sample = {"time": time, "accelerators": [device] * DEVICES, "cpu_percent": 30.0,
-                  "memory_used_bytes": 2**37, "memory_total_bytes": 2**40}  # fmt: skip
+        sample = {
+            "time": time,
+            "accelerators": [device] * DEVICES,
+            "cpu_percent": 30.0,
+            "memory_used_bytes": 2**37,
+            "memory_total_bytes": 2**40,
+        }
         lines.append(json.dumps(sample))
     file.write_text("\n".join(lines) + "\n")

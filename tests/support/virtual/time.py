@@ -55,10 +55,14 @@ class VirtualTrainer(Trainer):
             yield TrainerProgress(monotonic_ms=self._clock.monotonic_ms(), facts=progress)
             await self._clock.sleep(half_s)
             facts = EpochFacts(
-                epoch=epoch, images_trained=dataset.train_images, images_evaluated=dataset.validation_images,
-                correct=dataset.validation_images * epoch // (epoch + 1), loss=1.0, validation_loss=1.0,
+                epoch=epoch,
+                images_trained=dataset.train_images,
+                images_evaluated=dataset.validation_images,
+                correct=dataset.validation_images * epoch // (epoch + 1),
+                loss=1.0,
+                validation_loss=1.0,
                 learning_rate=self._request.learning_rate * (1 - (epoch - 1) / self._request.max_epochs),
-            )  # fmt: skip
+            )
             yield TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts)
         yield TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=False)
 
@@ -100,10 +104,16 @@ class InProcessLauncher:
 
             with HistoryWriter(self._paths, f"replica-{spec.replica:04d}", clock) as writer:
                 context = ReplicaContext(
-                    replica=spec.replica, config=self._config, paths=self._paths, writer=writer,
-                    search=Planner(spec.replica, self._config, self._paths, machine.memory), ranks=machine.ranks,
-                    start_trainer=start_trainer, precision=machine.memory.precision, send=send,
-                )  # fmt: skip
+                    replica=spec.replica,
+                    config=self._config,
+                    paths=self._paths,
+                    writer=writer,
+                    search=Planner(spec.replica, self._config, self._paths, machine.memory),
+                    ranks=machine.ranks,
+                    start_trainer=start_trainer,
+                    precision=machine.memory.precision,
+                    send=send,
+                )
                 await Agent(context).serve(reader)
 
         return VirtualProcess(serve)

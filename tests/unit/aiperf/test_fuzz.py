@@ -78,8 +78,20 @@ def test_texts_that_should_be_architectures(text: str) -> None:
         assert str(error)
 
 
-KEYS = ["run.replicas", "run.duration", "run.dataset", "training.precision", "slurm.options", "ssh.hosts",
-        "simulated.fail_trials", "search.space", "replica.ranks", "environment.container", "x", "run.x"]  # fmt: skip
+KEYS = [
+    "run.replicas",
+    "run.duration",
+    "run.dataset",
+    "training.precision",
+    "slurm.options",
+    "ssh.hosts",
+    "simulated.fail_trials",
+    "search.space",
+    "replica.ranks",
+    "environment.container",
+    "x",
+    "run.x",
+]
 
 
 @given(overrides=st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4))

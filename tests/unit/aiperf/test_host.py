@@ -24,11 +24,16 @@ def host_of(name: str, folder: Path) -> Host:
 @pytest.mark.parametrize(
     ("name", "online", "usable"),
     [
-        ("1 core", 1, 1), ("64 cores and 2 TiB", 64, 64), ("ARM", 64, 64), ("odd processors", 300, 150),
-        ("one socket of two", 64, 32), ("control groups 2", 8, 2), ("control groups 1", 8, 1),
+        ("1 core", 1, 1),
+        ("64 cores and 2 TiB", 64, 64),
+        ("ARM", 64, 64),
+        ("odd processors", 300, 150),
+        ("one socket of two", 64, 32),
+        ("control groups 2", 8, 2),
+        ("control groups 1", 8, 1),
         ("control groups without limits", 2, 2),
     ],
-)  # fmt: skip
+)
 def test_cpus_are_the_least_of_affinity_and_quota(name: str, online: int, usable: int, tmp_path: Path) -> None:
     host = host_of(name, tmp_path)
     assert (host.online_cpus(), host.usable_cpus()) == (online, usable)
@@ -56,10 +61,15 @@ def test_memory_is_what_all_control_groups_allow(name: str, expected: Memory, tm
 @pytest.mark.parametrize(
     ("name", "mib"),
     [
-        ("300 MiB of cache", 300), ("1.1 GiB of cache", 1152), ("4 GiB of cache", 4096), ("64 cores and 2 TiB", 64),
-        ("one socket of two", 32), ("odd processors", 64), ("ARM", 0),
+        ("300 MiB of cache", 300),
+        ("1.1 GiB of cache", 1152),
+        ("4 GiB of cache", 4096),
+        ("64 cores and 2 TiB", 64),
+        ("one socket of two", 32),
+        ("odd processors", 64),
+        ("ARM", 0),
     ],
-)  # fmt: skip
+)
 def test_last_level_caches_of_all_sockets_that_are_used(name: str, mib: int, tmp_path: Path) -> None:
     assert host_of(name, tmp_path).last_level_cache() == mib * MIB
 

@@ -70,8 +70,10 @@ def test_a_program_without_a_pipe_to_the_primary_ends_at_once(module: str, given
     command = shlex.join(python_module(module, *words, "--replica", "0"))
     done = subprocess.run(
         ["sh", "-c", f"exec {command} {given.replace('words', shlex.quote(str(tmp_path / 'words')))}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == EXIT_ENVIRONMENT
     assert "run a container with -i" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -104,8 +106,13 @@ def test_ctrl_c_ends_the_jobs_of_a_pool_which_clean_up_and_say_nothing(tmp_path:
     script, folder = tmp_path / "script.py", tmp_path / "jobs"
     script.write_text(POOL)
     folder.mkdir()
-    with subprocess.Popen([sys.executable, script, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          start_new_session=True) as process:  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, script, folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
         wait_for(lambda: len([*folder.glob("begun-*")]) == 2)
         os.killpg(process.pid, signal.SIGINT)
         said = process.communicate(timeout=240)

@@ -7,17 +7,30 @@ import pytest
 from aiperf.ranks import FIRST_LOCAL_RANK, RankNumbers, rank_numbers, without_ranks
 from replica.trainer.collectives.rank import local_rank_of
 
-SETTINGS = {"OMPI_MCA_btl": "tcp", "OMPI_MCA_plm_slurm_args": "--x", "PMIX_MCA_gds": "hash", "HOROVOD_CYCLE_TIME": "1",
-            "SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "FLUX_URI": "local:///x", "RANKS": "x"}  # fmt: skip
+SETTINGS = {
+    "OMPI_MCA_btl": "tcp",
+    "OMPI_MCA_plm_slurm_args": "--x",
+    "PMIX_MCA_gds": "hash",
+    "HOROVOD_CYCLE_TIME": "1",
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "2",
+    "FLUX_URI": "local:///x",
+    "RANKS": "x",
+}
 
 
-@pytest.mark.parametrize(("environment", "found"), [
-    ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "RANK": "0"},
-     RankNumbers(3, 4, 1)),
-    ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1", "RANK": "0"}, RankNumbers(1, 2, 1)),
-    ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, RankNumbers(1, 2, 1)),
-    ({"PMIX_RANK": "1", "SLURM_PROCID": "5", "SLURM_NTASKS": "9"}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        (
+            {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "RANK": "0"},
+            RankNumbers(3, 4, 1),
+        ),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "1", "RANK": "0"}, RankNumbers(1, 2, 1)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, RankNumbers(1, 2, 1)),
+        ({"PMIX_RANK": "1", "SLURM_PROCID": "5", "SLURM_NTASKS": "9"}, None),
+    ],
+)
 def test_numbers_are_those_of_a_rank_starter(environment: dict[str, str], found: RankNumbers | None) -> None:
     assert rank_numbers(environment) == found
 

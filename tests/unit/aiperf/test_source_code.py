@@ -36,16 +36,21 @@ def copy(tmp_path: Path) -> Path:
 def ask(folder: Path) -> tuple[str | None, bool | None, str]:
     """Revision, dirtiness and hash that a copy of the program gives of itself."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-P", "-c", ASK], env=environment,
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ASK], env=environment, capture_output=True, text=True, check=True
+    )
     revision, dirty, digest = json.loads(done.stdout)
     return revision, dirty, digest
 
 
 def git(folder: Path, *words: str) -> str:
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    return subprocess.run(["git", "-C", str(folder), *identity, *words], capture_output=True, text=True, check=True,
-                          ).stdout.strip()  # fmt: skip
+    return subprocess.run(
+        ["git", "-C", str(folder), *identity, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
 
 
 def test_the_hash_is_of_every_python_file_by_hand() -> None:

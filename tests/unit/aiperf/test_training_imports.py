@@ -60,9 +60,12 @@ def test_frameworks_and_keras_work_without_them(framework: str) -> None:
     if framework == "torch":
         pytest.importorskip("torch")
     done = subprocess.run(
-        [sys.executable, "-c", LOADS, framework], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", LOADS, framework],
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "KERAS_BACKEND": framework},
-    )  # fmt: skip
+    )
     version, loaded, backend, later = json.loads(done.stdout)
     assert (version[:2], loaded, backend, later) == ("2.", [], framework, "matplotlib")
 

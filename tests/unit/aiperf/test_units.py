@@ -10,14 +10,28 @@ from aiperf.cli.units import count, interval, scale_of, si
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "-"), (0, "0 OPS"), (0.0, "0 OPS"), (7, "7 OPS"), (999, "999 OPS"), (0.0123456, "0.01235 OPS"),
-        (0.22, "0.2200 OPS"), (24.6, "24.60 OPS"), (24.6e6, "24.60 MOPS"), (9.53e12, "9.530 TOPS"),
+        (None, "-"),
+        (0, "0 OPS"),
+        (0.0, "0 OPS"),
+        (7, "7 OPS"),
+        (999, "999 OPS"),
+        (0.0123456, "0.01235 OPS"),
+        (0.22, "0.2200 OPS"),
+        (24.6, "24.60 OPS"),
+        (24.6e6, "24.60 MOPS"),
+        (9.53e12, "9.530 TOPS"),
         (9.9996e12, "10.00 TOPS"),
-        (999.96e9, "1.000 TOPS"), (999.94e9, "999.9 GOPS"), (3.36e20, "336.0 EOPS"), (2e22, "20.00 ZOPS"),
-        (9.9996e23, "1.000 YOPS"), (5e33, "5000 QOPS"),
-        (-1.5e9, "-1.500 GOPS"), (1000, "1.000 kOPS"), (float("inf"), "inf OPS"),
+        (999.96e9, "1.000 TOPS"),
+        (999.94e9, "999.9 GOPS"),
+        (3.36e20, "336.0 EOPS"),
+        (2e22, "20.00 ZOPS"),
+        (9.9996e23, "1.000 YOPS"),
+        (5e33, "5000 QOPS"),
+        (-1.5e9, "-1.500 GOPS"),
+        (1000, "1.000 kOPS"),
+        (float("inf"), "inf OPS"),
     ],
-)  # fmt: skip
+)
 def test_a_number_has_four_digits_and_a_prefix(value: float | None, text: str) -> None:
     assert si(value, "OPS") == text
 

@@ -87,8 +87,16 @@ def thousand_trials(root: Path) -> HandMadeRun:
 
 
 KINDS: list[Callable[[Path], HandMadeRun]] = [
-    one_trial, perfect, empty, never_started, running, shifted, resumed, failing, thousand_trials,
-]  # fmt: skip
+    one_trial,
+    perfect,
+    empty,
+    never_started,
+    running,
+    shifted,
+    resumed,
+    failing,
+    thousand_trials,
+]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
@@ -210,8 +218,10 @@ def test_peak_and_sustained_rates_are_on_the_page_in_the_terminal_and_in_a_table
     _, report, page = written(one_trial(tmp_path))
     row = pd.read_csv(page.parent / "tables" / "run.csv").iloc[0]
     assert (row.peak_ops, row.sustained_ops, row.score_ops) == (
-        report.peak_ops, report.sustained_ops, report.score_ops,
-    )  # fmt: skip
+        report.peak_ops,
+        report.sustained_ops,
+        report.score_ops,
+    )
     print_report(report, None)
     shown = capsys.readouterr().out
     for name, value in (("peak", report.peak_ops), ("sustained", report.sustained_ops)):

@@ -94,14 +94,32 @@ class Story:
         run.at(2).start_trial(1, precision=self.precision, fingerprint=self.fingerprint, **run.planned())
         if self.built:
             run.built(1, fingerprint=self.fingerprint)
-        body = EpochCompleted(trial=1, epoch=1, images_trained=self.images, images_evaluated=50_000,
-                              correct=self.correct, loss=1.0, validation_loss=1.0, learning_rate=0.1)  # fmt: skip
+        body = EpochCompleted(
+            trial=1,
+            epoch=1,
+            images_trained=self.images,
+            images_evaluated=50_000,
+            correct=self.correct,
+            loss=1.0,
+            validation_loss=1.0,
+            learning_rate=0.1,
+        )
         run.at(self.first_epoch_s)
         for group in range(run.config.training.groups if run.config.training.groups > 1 else 0):
-            run.replicas[0].append(GroupExchanged(
-                trial=1, epoch=1, group=group, updates=1, images=len(range(group, self.images, 2)), staleness=(1,),
-                computing_s=1.0, group_s=1.0, waiting_s=1.0, bytes_exchanged=8,
-            ))  # fmt: skip
+            run.replicas[0].append(
+                GroupExchanged(
+                    trial=1,
+                    epoch=1,
+                    group=group,
+                    updates=1,
+                    images=len(range(group, self.images, 2)),
+                    staleness=(1,),
+                    computing_s=1.0,
+                    group_s=1.0,
+                    waiting_s=1.0,
+                    bytes_exchanged=8,
+                )
+            )
             if group == 0:
                 run.replicas[0].append(ServerServed(trial=1, epoch=1, server=0, updates=2, busy_share=0.5))
         run.completed(0, body)
@@ -183,15 +201,24 @@ def test_a_space_that_was_laid_into_the_run_directory_is_found(tmp_path: Path) -
 
 
 def start(run: HandMadeRun, trial: int, parent: str | None) -> None:
-    run.start_trial(trial, round_number=1, parent=parent, precision="mixed_bfloat16", fingerprint=FINGERPRINT,
-                    **run.planned())  # fmt: skip
+    run.start_trial(
+        trial, round_number=1, parent=parent, precision="mixed_bfloat16", fingerprint=FINGERPRINT, **run.planned()
+    )
     run.built(trial)
 
 
 def train(run: HandMadeRun, trial: int, parent: str | None) -> None:
     start(run, trial, parent)
-    body = EpochCompleted(trial=trial, epoch=1, images_trained=IMAGENET.train_images, images_evaluated=50_000,
-                          correct=38_000, loss=1.0, validation_loss=1.0, learning_rate=0.1)  # fmt: skip
+    body = EpochCompleted(
+        trial=trial,
+        epoch=1,
+        images_trained=IMAGENET.train_images,
+        images_evaluated=50_000,
+        correct=38_000,
+        loss=1.0,
+        validation_loss=1.0,
+        learning_rate=0.1,
+    )
     run.at(1000 * trial).completed(0, body)
 
 

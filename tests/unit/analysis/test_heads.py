@@ -104,8 +104,9 @@ def test_all_times_divided_by_two_do_not_have_the_heads_of_the_run(tmp_path: Pat
 def test_lines_without_a_time_date_nothing(tmp_path: Path) -> None:
     run, heads = run_with_heads(tmp_path / "run")
     assert judged(run, [line.partition(" ")[2] for line in heads], tmp_path) == (
-        False, "the heads have no times of arrival",
-    )  # fmt: skip
+        False,
+        "the heads have no times of arrival",
+    )
 
 
 def test_times_are_read_with_their_zones(tmp_path: Path) -> None:

@@ -66,8 +66,9 @@ def test_the_best_architecture_is_named_with_every_step_on_the_way(tmp_path: Pat
         "a skip connection from s2b1_relu to s3b2_arelu",
     )
     assert best.steps[2].morphs == (
-        "s2b1_a and its stream widened to 80 channels", "the kernel of s3b1_b enlarged by 2",
-    )  # fmt: skip
+        "s2b1_a and its stream widened to 80 channels",
+        "the kernel of s3b1_b enlarged by 2",
+    )
     assert morph_words({"kind": "Shrink", "by": 2}) == "Shrink by 2"
 
 
@@ -127,16 +128,23 @@ def test_the_sentence_says_what_was_reached(tmp_path: Path) -> None:
     invalid = report.model_copy(update={"score_ops": None})
     assert "worked for 5m00s, but the run has no score" in sentence(invalid, machine_of(invalid))
     assert dict(machine_of(report).facts) == {
-        "nodes": "1 node with 8 CPUs (EPYC), 16.0 GiB memory", "accelerators": "none", "replicas": "1 CPU replica",
-        "software": "Keras 3.9", "precision": "float32", "data set": "digits",
-    }  # fmt: skip
+        "nodes": "1 node with 8 CPUs (EPYC), 16.0 GiB memory",
+        "accelerators": "none",
+        "replicas": "1 CPU replica",
+        "software": "Keras 3.9",
+        "precision": "float32",
+        "data set": "digits",
+    }
 
 
 @pytest.mark.parametrize(
     ("chosen", "named"),
-    [("tensorflow", "TensorFlow 2.20, Keras 3.9, Horovod 0.28"), ("jax", "JAX 0.7, Keras 3.9"),
-     ("torch", "PyTorch 2.9, Keras 3.9")],
-)  # fmt: skip
+    [
+        ("tensorflow", "TensorFlow 2.20, Keras 3.9, Horovod 0.28"),
+        ("jax", "JAX 0.7, Keras 3.9"),
+        ("torch", "PyTorch 2.9, Keras 3.9"),
+    ],
+)
 def test_the_framework_that_trained_is_named_with_its_version(chosen: str, named: str, tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"training.framework": chosen}).at(0).release(10).end(10)
     installed = {"tensorflow-cpu": "2.20", "jax": "0.7", "torch": "2.9", "keras": "3.9", "horovod": "0.28"}
@@ -227,8 +235,10 @@ def test_the_curve_of_a_trial_has_the_accuracy_on_training_images_if_it_was_coun
     (details,) = trial_details(data, [trial])
     assert (details["epochs"], details["training"]) == ([1, 2], [0.33333, None])
     assert csv_text(epoch_table(data)[["epoch", "correct_trained"]]).split() == ["epoch,correct_trained", "1,479", "2,"]
-    drawn = {trained: [item.label.value for legend in trial_chart(trained).plot.legend for item in legend.items]
-             for trained in (True, False)}  # fmt: skip
+    drawn = {
+        trained: [item.label.value for legend in trial_chart(trained).plot.legend for item in legend.items]
+        for trained in (True, False)
+    }
     assert drawn == {True: ["validation", "training"], False: []}
 
 

@@ -105,18 +105,27 @@ def test_of_phases_in_one_millisecond_the_last_one_lasts(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("spent", "ranks", "says"),
     [
-        ({"input_s": 4.0, "exchange_s": 10.0}, 2,
-         "Of the training, 10 % waited for images and 25 % was all-reduce, waits for the slowest rank included."),
-        ({"input_s": 4.0}, 2,
-         "Of the training, 10 % waited for images and its all-reduce was not told from computing."),
+        (
+            {"input_s": 4.0, "exchange_s": 10.0},
+            2,
+            "Of the training, 10 % waited for images and 25 % was all-reduce, waits for the slowest rank included.",
+        ),
+        (
+            {"input_s": 4.0},
+            2,
+            "Of the training, 10 % waited for images and its all-reduce was not told from computing.",
+        ),
         ({"input_s": 4.0}, 1, "Of the training, 10 % waited for images."),
         ({}, 2, ""),
         ({"servers_s": 1.0}, 2, "Of the training, 2.5 % waited for parameter servers."),
-        ({"input_s": 4.0, "exchange_s": 10.0, "servers_s": 1.0}, 2,
-         "Of the training, 10 % waited for images, 25 % was all-reduce, waits for the slowest rank included and "
-         "2.5 % waited for parameter servers."),
+        (
+            {"input_s": 4.0, "exchange_s": 10.0, "servers_s": 1.0},
+            2,
+            "Of the training, 10 % waited for images, 25 % was all-reduce, waits for the slowest rank included and "
+            "2.5 % waited for parameter servers.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_page_says_how_much_of_the_training_was_no_computing(
     spent: dict[str, float], ranks: int, says: str, tmp_path: Path
 ) -> None:

@@ -19,21 +19,36 @@ from tests.support.hand_made import HandMadeRun
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("Tesla T4", "NVIDIA T4"), ("Tesla V100-SXM2-16GB", "NVIDIA V100 SXM2"),
-        ("Tesla V100-PCIE-32GB", "NVIDIA V100 PCIe"), ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 SXM 80 GB"),
-        ("NVIDIA A100 80GB PCIe", "NVIDIA A100 PCIe 80 GB"), ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM"),
-        ("NVIDIA H100 PCIe", "NVIDIA H100 PCIe"), ("NVIDIA H200", "NVIDIA H200 SXM"),
-        ("NVIDIA H200 NVL", "NVIDIA H200 NVL"), ("NVIDIA GH200 480GB", "NVIDIA GH200"),
-        ("NVIDIA L40S", "NVIDIA L40S"), ("AMD Instinct MI300X", "AMD Instinct MI300X"),
-        ("NVIDIA B200", "NVIDIA B200"), ("NVIDIA B300 SXM6 AC", "NVIDIA B300"),
-        ("NVIDIA GB200", "NVIDIA GB200 (one of two GPUs)"), ("NVIDIA GB300", "NVIDIA GB300 (one of two GPUs)"),
-        ("AMD Instinct MI350X", "AMD Instinct MI350X"), ("AMD Instinct MI355X", "AMD Instinct MI355X"),
-        ("TPU v6 lite", "Google TPU v6e"), ("Trainium2", "AWS Trainium 2"),
-        ("TPU7x", "Google TPU7x"), ("Trainium3", "AWS Trainium 3"),
-        ("NVIDIA A10G", None), ("NVIDIA GB200 MIG 1g.23gb", None), ("NVIDIA H20", None), ("NVIDIA H800", None),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None), ("cpu", None),
+        ("Tesla T4", "NVIDIA T4"),
+        ("Tesla V100-SXM2-16GB", "NVIDIA V100 SXM2"),
+        ("Tesla V100-PCIE-32GB", "NVIDIA V100 PCIe"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 SXM 80 GB"),
+        ("NVIDIA A100 80GB PCIe", "NVIDIA A100 PCIe 80 GB"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM"),
+        ("NVIDIA H100 PCIe", "NVIDIA H100 PCIe"),
+        ("NVIDIA H200", "NVIDIA H200 SXM"),
+        ("NVIDIA H200 NVL", "NVIDIA H200 NVL"),
+        ("NVIDIA GH200 480GB", "NVIDIA GH200"),
+        ("NVIDIA L40S", "NVIDIA L40S"),
+        ("AMD Instinct MI300X", "AMD Instinct MI300X"),
+        ("NVIDIA B200", "NVIDIA B200"),
+        ("NVIDIA B300 SXM6 AC", "NVIDIA B300"),
+        ("NVIDIA GB200", "NVIDIA GB200 (one of two GPUs)"),
+        ("NVIDIA GB300", "NVIDIA GB300 (one of two GPUs)"),
+        ("AMD Instinct MI350X", "AMD Instinct MI350X"),
+        ("AMD Instinct MI355X", "AMD Instinct MI355X"),
+        ("TPU v6 lite", "Google TPU v6e"),
+        ("Trainium2", "AWS Trainium 2"),
+        ("TPU7x", "Google TPU7x"),
+        ("Trainium3", "AWS Trainium 3"),
+        ("NVIDIA A10G", None),
+        ("NVIDIA GB200 MIG 1g.23gb", None),
+        ("NVIDIA H20", None),
+        ("NVIDIA H800", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+        ("cpu", None),
     ],
-)  # fmt: skip
+)
 def test_devices_are_found_by_the_drivers_name(name: str, found: str | None) -> None:
     device = find_device(name)
     assert (device.name if device else None) == found
@@ -89,9 +104,17 @@ def test_an_honest_run_has_no_finding(device: str | None, tmp_path: Path) -> Non
 
 def epoch(run: HandMadeRun, number: int, images: int) -> None:
     run.replicas[0].append(
-        EpochCompleted(trial=1, epoch=number, images_trained=images, images_evaluated=360, correct=300,
-                       loss=1.0, validation_loss=1.0, learning_rate=0.1)
-    )  # fmt: skip
+        EpochCompleted(
+            trial=1,
+            epoch=number,
+            images_trained=images,
+            images_evaluated=360,
+            correct=300,
+            loss=1.0,
+            validation_loss=1.0,
+            learning_rate=0.1,
+        )
+    )
 
 
 def rewrite(run: HandMadeRun, change: Callable[[dict[str, object]], object]) -> None:
@@ -120,9 +143,16 @@ def cut_samples(run: HandMadeRun) -> None:
 
 def built(run: HandMadeRun, *devices: str) -> None:
     run.replicas[0].append(
-        TrialBuilt(trial=1, architecture=run.architecture.hash, compute={}, devices=devices, framework="tensorflow",
-                   source_hash="0", environment={})
-    )  # fmt: skip
+        TrialBuilt(
+            trial=1,
+            architecture=run.architecture.hash,
+            compute={},
+            devices=devices,
+            framework="tensorflow",
+            source_hash="0",
+            environment={},
+        )
+    )
 
 
 def unlink_telemetry(run: HandMadeRun) -> None:
@@ -145,7 +175,7 @@ FORGED: dict[str, tuple[str, Callable[[HandMadeRun], object]]] = {
     "idle devices": ("utilisation", lambda run: run.support(600, use=0.0)),
     "devices without power": ("power", lambda run: run.support(600, power_w=2.0)),
     "more power than the board has": ("power", lambda run: run.support(600, power_w=7000.0)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("forgery", FORGED)

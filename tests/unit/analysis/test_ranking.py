@@ -35,13 +35,18 @@ def result(
     own = IntervalPart(value=score, low=low, high=high)
     return RunResult(
         Path(f"{name}-{score:g}"),
-        report.model_copy(update={
-            "name": name, "score_ops": score, "verdict": status, "accelerators": 1,
-            "statistics": report.statistics.model_copy(update={"score_ops": own}),
-        }),
+        report.model_copy(
+            update={
+                "name": name,
+                "score_ops": score,
+                "verdict": status,
+                "accelerators": 1,
+                "statistics": report.statistics.model_copy(update={"score_ops": own}),
+            }
+        ),
         recomputed=True,
         signer="lab",
-    )  # fmt: skip
+    )
 
 
 def test_overlapping_intervals_share_a_rank_with_the_first_of_it(template: RunResult) -> None:
@@ -116,8 +121,12 @@ def test_a_run_with_the_default_name_has_that_of_its_machine(template: RunResult
 
     machines = ((), ("n1",), ("gpu01", "gpu02"), ("n1.a.org", "n2.a.org"), ("a", "b"))
     assert [named(*hosts).system for hosts in machines] == [
-        "first", "n1", "gpu*", "n*.a.org", "a and 1 more",
-    ]  # fmt: skip
+        "first",
+        "n1",
+        "gpu*",
+        "n*.a.org",
+        "a and 1 more",
+    ]
     row = named("n1", "n2", "n2", cpu_model="CPU 9", accelerators=8, accelerator="GPU 7")
     assert (row.name, row.run, row.nodes, row.processor, row.accelerator) == ("aiperf", "first", 2, "CPU 9", "GPU 7")
     assert row.started == template.report.started
@@ -147,8 +156,11 @@ def test_a_ranking_by_energy_leaves_unmeasured_systems_without_a_rank(template: 
     runs = [spent(template, "unknown", None, ""), spent(template, "low", 2e9), spent(template, "high", 3e9)]
     ranking = rank([*runs, spent(template, "a part of its nodes", 9e9, "")], "energy")
     assert [(row.system, row.rank) for row in ranking.rows] == [
-        ("high", 1), ("low", 2), ("a part of its nodes", None), ("unknown", None),
-    ]  # fmt: skip
+        ("high", 1),
+        ("low", 2),
+        ("a part of its nodes", None),
+        ("unknown", None),
+    ]
     assert {(row.interval_low, row.interval_high) for row in ranking.rows} == {(None, None)}
 
 
@@ -159,8 +171,13 @@ def test_energies_of_different_scope_or_level_have_ranks_of_their_own(template: 
     runs = [spent(template, name, 1e9 * number, basis) for number, (name, basis) in enumerate(of_basis.items(), 1)]
     ranking = rank(runs, "energy")
     assert [(row.system, row.rank, row.energy_basis) for row in ranking.rows] == [
-        ("c", 1, level_3), ("d", 1, level_2), ("b", 2, level_2), ("e", 1, below), ("f", 1, sensors), ("a", 2, sensors),
-    ]  # fmt: skip
+        ("c", 1, level_3),
+        ("d", 1, level_2),
+        ("b", 2, level_2),
+        ("e", 1, below),
+        ("f", 1, sensors),
+        ("a", 2, sensors),
+    ]
     page = ranking_page(ranking)
     tables = re.split(r'<p class="soft basis">Energy: ', page)[1:]
     assert [text.partition(".")[0] for text in tables] == [level_3, level_2, below, sensors]
@@ -182,9 +199,11 @@ def test_invalid_and_unverified_results_have_no_rank(template: RunResult) -> Non
         [claimed, broken, result(template, "bad", 5, status="invalid"), result(template, "good", 1)], "score"
     )
     assert [(row.system, row.status, row.rank) for row in ranking.rows] == [
-        ("good", "official", 1), ("bad", "invalid", None), ("claimed", "unverified", None),
+        ("good", "official", 1),
+        ("bad", "invalid", None),
+        ("claimed", "unverified", None),
         ("broken", "unverified", None),
-    ]  # fmt: skip
+    ]
     assert [row.score_ops for row in ranking.rows] == [1, None, 1e30, None]
 
 
@@ -194,8 +213,11 @@ def test_results_that_nobody_known_has_signed_are_rows_of_their_own(template: Ru
     unsigned = [replace(result(template, "a", score), signer=None) for score in (2.0, 3.0)]
     rows = rank([*signed, foreign, *unsigned], "score").rows
     assert [(row.score_ops, row.signer, row.runs) for row in rows] == [
-        (10.0, "lab", 2), (3.0, None, 1), (2.0, None, 1), (1.0, "other", 1),
-    ]  # fmt: skip
+        (10.0, "lab", 2),
+        (3.0, None, 1),
+        (2.0, None, 1),
+        (1.0, "other", 1),
+    ]
 
 
 def with_steps(one: RunResult, *evidence: str, signer: str | None = None) -> RunResult:
@@ -208,8 +230,12 @@ def test_results_that_share_steps_keep_their_rows_and_count_as_one(template: Run
     steps = {"b": "b", "c": "c"}
     ranking = rank([with_steps(result(template, n, s), steps.get(n, "a")) for n, s in made.items()], "score")
     assert [(row.system, row.rank, bool(row.contested)) for row in ranking.rows] == [
-        ("faster", 1, True), ("a", 1, True), ("b", 2, False), ("slower", 2, True), ("c", 3, False),
-    ]  # fmt: skip
+        ("faster", 1, True),
+        ("a", 1, True),
+        ("b", 2, False),
+        ("slower", 2, True),
+        ("c", 3, False),
+    ]
     assert len(ranking.conflicts) == 3
     assert "a-50 and faster-100 are different results with the steps of 1 of 1 epochs" in ranking.conflicts[0]
 
@@ -220,8 +246,9 @@ def test_a_signature_decides_whose_steps_they_are(template: RunResult) -> None:
     copied = with_steps(result(template, "faster", 100.0), "1")
     ranking = rank([copied, own, again], "score")
     assert [(row.system, row.rank, row.status, row.reasons.split(", ")[-1]) for row in ranking.rows] == [
-        ("a", 1, "official", "evidence"), ("faster", None, "unofficial", "copied"),
-    ]  # fmt: skip
+        ("a", 1, "official", "evidence"),
+        ("faster", None, "unofficial", "copied"),
+    ]
 
 
 def test_one_release_in_two_results_is_a_conflict(template: RunResult) -> None:

@@ -221,11 +221,15 @@ def test_ranks_on_cpus_are_not_accelerators(tmp_path: Path) -> None:
         ({"run.replicas": 2}, {"r0": ("n1", 3), "r1": ("n1", 3)}, [2, 1], 3),
         ({"run.replicas": 2}, {"r0": ("n1", 1), "r1": ("n1", 1)}, [1, 1], 1),
         ({"run.replicas": 2, "run.launcher": "ssh"}, {"r0": ("n1", 4), "r1": ("n2", 4)}, [4, 4], 8),
-        ({"run.replicas": 2, "run.launcher": "ssh", "replica.per_node": 2}, {"r0": ("n1", 4), "r1": ("n1", 4)},
-         [2, 2], 4),
+        (
+            {"run.replicas": 2, "run.launcher": "ssh", "replica.per_node": 2},
+            {"r0": ("n1", 4), "r1": ("n1", 4)},
+            [2, 2],
+            4,
+        ),
         ({"run.launcher": "slurm", "replica.nodes": 2}, {"r0": ("n1", 4)}, [8], 8),
     ],
-)  # fmt: skip
+)
 def test_accelerators_are_the_devices_of_the_nodes(
     overrides: dict[str, Any], nodes: dict[str, tuple[str, int]], own: list[int], total: int, tmp_path: Path
 ) -> None:
@@ -284,9 +288,15 @@ def test_a_pause_after_the_first_step_is_not_busy(tmp_path: Path) -> None:
 def test_the_precision_of_every_trial_is_checked(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(50)
     started = TrialStarted(
-        trial=1, replica=0, round=1, architecture=run.architecture.hash, parent=None, hyperparameters={}, epochs=1,
+        trial=1,
+        replica=0,
+        round=1,
+        architecture=run.architecture.hash,
+        parent=None,
+        hyperparameters={},
+        epochs=1,
         precision="mixed_float8",
-    )  # fmt: skip
+    )
     run.at(1).replicas[0].append(started)
     result = report(run.at(9).epoch(1, 1).end(50))
     assert result.trials[0].precision == "mixed_float8"
@@ -298,8 +308,9 @@ def test_a_replica_that_is_lost_with_its_trial_is_one_failure(tmp_path: Path) ->
     run.at(30).progress(1, 1, 400).at(36).lose(0).at(40).rejoin(0).at(41).start_trial(3).at(60).lose(0).end(100)
     found = report(run).failures
     assert [(part.t_s, part.what) for part in found] == [
-        (36.0, "replica 0 lost, with trial 1"), (60.0, "replica 0 lost, with trial 3"),
-    ]  # fmt: skip
+        (36.0, "replica 0 lost, with trial 1"),
+        (60.0, "replica 0 lost, with trial 3"),
+    ]
     assert {part.reason for part in found} == {"power cut"}
     assert found[0].lost_operations == 400 * COST.total
 

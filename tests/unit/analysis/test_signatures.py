@@ -110,8 +110,9 @@ def test_an_archive_without_a_signature_says_so(
 ) -> None:
     found = verify_signature(unpacked(archives["plain"], tmp_path), keys[0].signers)
     assert (found.valid, found.reason) == (
-        False, "the result is not signed: it has no STATEMENT and no STATEMENT.sig",
-    )  # fmt: skip
+        False,
+        "the result is not signed: it has no STATEMENT and no STATEMENT.sig",
+    )
 
 
 def test_an_archive_may_hold_no_other_file_than_the_two(

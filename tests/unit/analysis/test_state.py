@@ -103,17 +103,31 @@ def words(paths: RunPaths, read: Callable[[], str]) -> dict[str, str]:
 
 
 MOMENTS: list[tuple[float, End, bool]] = [
-    (0, None, True), (0.5, None, True), (20, None, True), (45, None, True), (60, None, True), (101, None, True),
-    (0, "no_replicas", False), (45, "interrupted", False), (60, "no_replicas", False), (60, None, False),
-    (100, None, False), (100, "deadline", False), (100, "deadline", True),
-]  # fmt: skip
+    (0, None, True),
+    (0.5, None, True),
+    (20, None, True),
+    (45, None, True),
+    (60, None, True),
+    (101, None, True),
+    (0, "no_replicas", False),
+    (45, "interrupted", False),
+    (60, "no_replicas", False),
+    (60, None, False),
+    (100, None, False),
+    (100, "deadline", False),
+    (100, "deadline", True),
+]
 
 
 @pytest.mark.parametrize(("at_s", "end", "alive"), MOMENTS)
 def test_all_tellers_agree_at_every_moment(
-    at_s: float, end: End, alive: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    at_s: float,
+    end: End,
+    alive: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(SystemClock, "utc_ms", lambda _: T0_MS + round(at_s * 1000))
     run, state = cut(tmp_path, at_s, end), expected(at_s, end, alive)
     with conducted(run, alive):
@@ -171,8 +185,13 @@ def test_the_simulated_trainer_is_simulated_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_rehearsal_says_what_it_assumed(tmp_path: Path) -> None:
-    facts = Rehearsed(machine="8 x 8 H100", search="modelled", source="7 % of peak", accelerator="NVIDIA H200",
-                      operations_per_s=6.9e13)  # fmt: skip
+    facts = Rehearsed(
+        machine="8 x 8 H100",
+        search="modelled",
+        source="7 % of peak",
+        accelerator="NVIDIA H200",
+        operations_per_s=6.9e13,
+    )
     run = cut(tmp_path, 45, None, **{"training.trainer": "simulated"}).end(DURATION_S).support(DURATION_S)
     data, state, _ = read_now(run.paths, T0_MS)
     data = replace(data, manifest=data.manifest.model_copy(update={"rehearsed": facts}))

@@ -99,9 +99,16 @@ def test_growth_and_speed_on_the_initial_architecture(tmp_path: Path) -> None:
     grown = resnet(101, 32, 10)
     ArchitectureStore(run.paths).save(grown)
     run.at(40).replicas[0].append(
-        TrialStarted(trial=2, replica=0, round=2, architecture=grown.hash, parent=run.architecture.hash,
-                     hyperparameters={}, epochs=1)
-    )  # fmt: skip
+        TrialStarted(
+            trial=2,
+            replica=0,
+            round=2,
+            architecture=grown.hash,
+            parent=run.architecture.hash,
+            hyperparameters={},
+            epochs=1,
+        )
+    )
     found = statistics(run.at(90).epoch(2, 1).end(100))
     assert found.initial_ops == EPOCH / 25, "from 10 s to 35 s"
     cost = count_operations(grown).operations
@@ -115,9 +122,17 @@ def test_points_that_were_drawn_at_random_are_counted(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100)
     for trial in range(1, 9):
         run.at(10 * trial).replicas[0].append(
-            TrialStarted(trial=trial, replica=0, round=4, point=trial, architecture=run.architecture.hash,
-                         parent=None, hyperparameters={}, epochs=1)
-        )  # fmt: skip
+            TrialStarted(
+                trial=trial,
+                replica=0,
+                round=4,
+                point=trial,
+                architecture=run.architecture.hash,
+                parent=None,
+                hyperparameters={},
+                epochs=1,
+            )
+        )
         run.at(10 * trial + 5).replicas[0].append(TrialEnded(trial=trial, reason="completed"))
     found = statistics(run.end(100))
     assert (found.points, found.random_points) == (8, 5)

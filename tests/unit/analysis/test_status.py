@@ -173,8 +173,16 @@ def test_tables_without_rows_have_their_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_table_cuts_a_number_and_what_is_left_out_is_named(width: int, tmp_path: Path) -> None:
-    table = make_table("Runs", "rank", "system", "processor", "score", "regulated", left=("system", "processor"),
-                       dropped=("processor", "regulated"))  # fmt: skip
+    table = make_table(
+        "Runs",
+        "rank",
+        "system",
+        "processor",
+        "score",
+        "regulated",
+        left=("system", "processor"),
+        dropped=("processor", "regulated"),
+    )
     table.add_row("1", "a system with quite a long name", "AMD EPYC 9654 96-Core", "42.19 GOPS", "1.234567890 TOPS")
     console = PlainConsole(file=io.StringIO(), width=width)
     console.print(table)

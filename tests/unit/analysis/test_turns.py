@@ -104,18 +104,32 @@ def test_a_stop_does_not_save_the_open_epoch_of_a_replica_that_is_lost(stopped: 
 def test_a_trainer_does_not_compute_in_less_than_its_precision(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(600).at(1).start_trial(1)
     run.replicas[0].append(
-        TrialBuilt(trial=1, architecture=run.architecture.hash, compute={"float8_e4m3": 54}, devices=("cpu",),
-                   framework="f", source_hash=source_hash(), environment={})
-    )  # fmt: skip
+        TrialBuilt(
+            trial=1,
+            architecture=run.architecture.hash,
+            compute={"float8_e4m3": 54},
+            devices=("cpu",),
+            framework="f",
+            source_hash=source_hash(),
+            environment={},
+        )
+    )
     assert found(run.end(600)) == ["trial 1 computed in float8_e4m3"]
 
 
 def test_ranks_have_a_device_each(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(600).at(1).start_trial(1)
     run.replicas[0].append(
-        TrialBuilt(trial=1, architecture=run.architecture.hash, compute={}, devices=("NVIDIA H200",) * 8,
-                   framework="f", source_hash=source_hash(), environment={})
-    )  # fmt: skip
+        TrialBuilt(
+            trial=1,
+            architecture=run.architecture.hash,
+            compute={},
+            devices=("NVIDIA H200",) * 8,
+            framework="f",
+            source_hash=source_hash(),
+            environment={},
+        )
+    )
     run.at(100).epoch(1, 1).support(600).end(600)
     assert [item.found for item in findings(read_run(run.paths)) if item.kind == "devices"] == [
         "8 ranks on 1 accelerators"
@@ -132,13 +146,17 @@ def changed(kind: type, **values: Any) -> Change:
 @pytest.mark.parametrize(
     "change",
     [
-        changed(TrialStarted, architecture="a\0b"), changed(TrialStarted, architecture="/etc"),
-        changed(TrialStarted, parent="\0"), changed(TrialStarted, hyperparameters={"learning_rate": "x"}),
-        changed(RunEnded, end_ms=10**17), changed(RunReleased, duration_ms=10**17),
-        changed(ReplicaReady, clock_offset_ms=10**400), changed(EpochCompleted, epoch=10**400),
+        changed(TrialStarted, architecture="a\0b"),
+        changed(TrialStarted, architecture="/etc"),
+        changed(TrialStarted, parent="\0"),
+        changed(TrialStarted, hyperparameters={"learning_rate": "x"}),
+        changed(RunEnded, end_ms=10**17),
+        changed(RunReleased, duration_ms=10**17),
+        changed(ReplicaReady, clock_offset_ms=10**400),
+        changed(EpochCompleted, epoch=10**400),
         changed(EpochCompleted, images_trained=10**400),
     ],
-)  # fmt: skip
+)
 def test_values_that_cannot_be_are_damages(change: Change, tmp_path: Path) -> None:
     run = honest(tmp_path)
     rewrite(run.paths, change)
@@ -164,7 +182,7 @@ def _sample(line: str) -> Callable[[HandMadeRun], None]:
         _sample("[" * 100_000),
         _sample('{"time": "2023-11-14T22:14:00.000Z", "memory_used_bytes": 1e999, "memory_total_bytes": 1}'),
     ],
-)  # fmt: skip
+)
 def test_samples_that_cannot_be_are_left_out(forge: Callable[[HandMadeRun], None], tmp_path: Path) -> None:
     run = honest(tmp_path).support(600)
     forge(run)

@@ -28,9 +28,18 @@ def test_a_missing_or_wrong_token_is_refused(given: bytes) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["", "evil.example", "evil.example:4000", "127.0.0.1.evil.example", "localhost:4000,evil.example", "127.0.0.1:x",
-     "x@127.0.0.1", "10.0.0.1:4000", "127.0.0.1:4000\n"],
-)  # fmt: skip
+    [
+        "",
+        "evil.example",
+        "evil.example:4000",
+        "127.0.0.1.evil.example",
+        "localhost:4000,evil.example",
+        "127.0.0.1:x",
+        "x@127.0.0.1",
+        "10.0.0.1:4000",
+        "127.0.0.1:4000\n",
+    ],
+)
 def test_a_foreign_host_is_refused(host: str) -> None:
     assert "127.0.0.1" in str(refusal(TOKEN, TOKEN.encode(), host, None))
 

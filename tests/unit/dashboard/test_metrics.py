@@ -15,15 +15,37 @@ GRAFANA = ROOT / "examples" / "grafana" / "dashboard.json"
 
 
 def replica(number: int, **facts: object) -> ReplicaStatus:
-    known = {"state": "working", "phase": "train", "trial": 1, "round": 1, "epochs": 2, "accuracy": 0.5,
-             "operations": 10**16 + number, "node": f"n{number}", "working_ops": 1e12}  # fmt: skip
+    known = {
+        "state": "working",
+        "phase": "train",
+        "trial": 1,
+        "round": 1,
+        "epochs": 2,
+        "accuracy": 0.5,
+        "operations": 10**16 + number,
+        "node": f"n{number}",
+        "working_ops": 1e12,
+    }
     return ReplicaStatus.model_validate({"replica": number, **known, **facts})
 
 
 def status(*replicas: ReplicaStatus, **facts: object) -> RunStatus:
-    known = {"name": 'a "run"\nof\\two lines', "state": "running", "ended": None, "primary": None, "elapsed_s": 60.0,
-             "duration_s": 3600.0, "left_s": 3540.0, "trials": 4, "error": 0.25, "score_ops": 1e13,
-             "regulated_score_ops": 1.4e13, "next": "status", "slow": ("replica 1",), "unhealthy": 0}  # fmt: skip
+    known = {
+        "name": 'a "run"\nof\\two lines',
+        "state": "running",
+        "ended": None,
+        "primary": None,
+        "elapsed_s": 60.0,
+        "duration_s": 3600.0,
+        "left_s": 3540.0,
+        "trials": 4,
+        "error": 0.25,
+        "score_ops": 1e13,
+        "regulated_score_ops": 1.4e13,
+        "next": "status",
+        "slow": ("replica 1",),
+        "unhealthy": 0,
+    }
     return RunStatus.model_validate({**known, "replicas": replicas, **facts})
 
 
@@ -45,8 +67,13 @@ def test_a_run_in_progress() -> None:
     found = read(status(replica(0), lost))
     one = "0" * 12
     assert {labels[1]: value for labels, value in found["aiperf_state"].items()} == {
-        "starting": 0, "running": 1, "silent": 0, "interrupted": 0, "ended": 0, "failed": 0,
-    }  # fmt: skip
+        "starting": 0,
+        "running": 1,
+        "silent": 0,
+        "interrupted": 0,
+        "ended": 0,
+        "failed": 0,
+    }
     assert found["aiperf_score_ops"] == {(one,): 1e13}
     assert found["aiperf_operations"] == {(one,): 2e16 + 1}
     assert found["aiperf_replicas_in_state"] == {(one, "working"): 1, (one, "lost"): 1}

@@ -27,18 +27,27 @@ from tests.support.hand_made import free_port
 GIB = 2**30
 OUTPUT = Path(tempfile.gettempdir()) / "aiperf-nowhere" / "run"
 NODE: dict[str, str | int | float | None] = {
-    "host": "gpu7", "aiperf": __version__, "cpu_count": 64, "cpu_model": "EPYC", "memory_bytes": 512 * GIB,
+    "host": "gpu7",
+    "aiperf": __version__,
+    "cpu_count": 64,
+    "cpu_model": "EPYC",
+    "memory_bytes": 512 * GIB,
     "accelerators": 4,
-}  # fmt: skip
+}
 GPU = "NVIDIA A100-SXM4-80GB"
 FRAMEWORK = FrameworkFacts(
     version="tensorflow 2.21.0", devices=(GPU,) * 4, horovod="0.28.1", built_for=("mpi", "gloo", "nccl")
 )
-MEMORY = MemoryFacts(
-    batch=448, needed=40 * GIB, limit=80 * GIB, available=400 * GIB, largest_batch=900, refusal=None
-)  # fmt: skip
-PROBE = ProbeFacts(train_images=1_281_167, validation_images=50_000, steps=18, images=32_256, seconds=10.0,
-                   start_s=60.0, devices=(GPU,) * 4)  # fmt: skip
+MEMORY = MemoryFacts(batch=448, needed=40 * GIB, limit=80 * GIB, available=400 * GIB, largest_batch=900, refusal=None)
+PROBE = ProbeFacts(
+    train_images=1_281_167,
+    validation_images=50_000,
+    steps=18,
+    images=32_256,
+    seconds=10.0,
+    start_s=60.0,
+    devices=(GPU,) * 4,
+)
 
 
 def examined(replica: int = 0, **changes: Any) -> Examination:
@@ -150,8 +159,9 @@ def test_the_interface_of_the_ranks_is_looked_for_on_every_node() -> None:
     assert only("ranks", examined(**there), **chosen).status == "ok", "its address is announced, not the name's"
     missing = only("ranks", examined(nodes=2, interfaces=("lo", "eth0")), **chosen)
     assert (missing.status, missing.found) == (
-        "failed", "replica 0: gpu7 has no interface ib0 with an address; it has lo, eth0",
-    )  # fmt: skip
+        "failed",
+        "replica 0: gpu7 has no interface ib0 with an address; it has lo, eth0",
+    )
     assert "--set replica.interface=NAME" in missing.remedy
     assert only("ranks", examined(nodes=1, interfaces=("lo",)), **chosen).status == "ok"
     assert only("ranks", examined(nodes=2, interfaces=()), **chosen).status == "ok"
@@ -221,10 +231,15 @@ def test_the_doctor_names_the_ssh_client(tmp_path: Path) -> None:
     assert finding.found.startswith("launcher ssh (ssh client paramiko), manager ")
 
 
-@pytest.mark.parametrize(("variables", "named"), [
-    ({"http_proxy": "http://proxy:3128"}, True), ({"ALL_PROXY": "socks5://proxy"}, True), ({}, False),
-    ({"http_proxy": "http://proxy:3128", "no_proxy": "*"}, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"http_proxy": "http://proxy:3128"}, True),
+        ({"ALL_PROXY": "socks5://proxy"}, True),
+        ({}, False),
+        ({"http_proxy": "http://proxy:3128", "no_proxy": "*"}, False),
+    ],
+)
 def test_a_proxy_that_nni_is_asked_without_is_named(
     variables: dict[str, str], named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +307,7 @@ def test_the_installation_is_examined(tmp_path: Path, monkeypatch: pytest.Monkey
         ("idle allocated idle mixed", 4, "warning", "2 idle: some replicas would wait in the queue"),
         ("", 1, "failed", "sinfo shows no node of batch"),
     ],
-)  # fmt: skip
+)
 def test_nodes_of_the_partition_are_compared_with_those_that_are_needed(
     states: str, replicas: int, status: str, found: str
 ) -> None:
@@ -318,8 +333,9 @@ def test_more_ranks_than_devices_fail_and_several_without_any_only_with_small_da
     assert {item.status for item in small} == {"ok", "warning"}
     (finding,) = [item for item in findings("ranks", examined(ranks=8)) if item.status == "failed"]
     assert (finding.found.endswith("8 ranks need as many accelerators; the driver shows 4"), finding.remedy[:23]) == (
-        True, "--set replica.ranks=4; ",
-    )  # fmt: skip
+        True,
+        "--set replica.ranks=4; ",
+    )
 
 
 def of_science(

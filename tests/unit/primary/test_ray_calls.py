@@ -43,8 +43,10 @@ def test_bytes_arrive_and_errors_are_what_they_were(server: Callee) -> None:
         odd = bytes(range(256)) * 256
         waiting = asyncio.ensure_future(server.call("never"))
         assert await asyncio.gather(*(server.call("double", data=odd[:n]) for n in (0, 1, 65536))) == [
-            b"", b"\0\0", odd + odd,
-        ]  # fmt: skip
+            b"",
+            b"\0\0",
+            odd + odd,
+        ]
         with pytest.raises(LaunchError, match="not today"):
             await server.call("refuse")
         with pytest.raises(ConnectionError, match="node 7"):

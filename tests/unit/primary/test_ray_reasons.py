@@ -56,8 +56,9 @@ def test_a_remedy_is_given_only_if_it_is_known_to_fit(monkeypatch: pytest.Monkey
 
 def test_the_cause_of_an_actors_death_is_kept_in_full() -> None:
     killed = "The actor died unexpectedly.\n\tclass_name: NodeActor\nWorker exit detail: Task was killed due to memory"
-    assert cluster.reason_of(RayError(killed)).endswith("class_name: NodeActor; Worker exit detail: "
-                                                        "Task was killed due to memory")  # fmt: skip
+    assert cluster.reason_of(RayError(killed)).endswith(
+        "class_name: NodeActor; Worker exit detail: Task was killed due to memory"
+    )
     assert len(cluster.reason_of(RayError("x" * 10**5))) < 3000
     for module, missing in (("aiperf", True), ("primary.launchers", True), ("torch", False), ("aiperf_tools", False)):
         said = cluster.reason_of(RayError(f"ModuleNotFoundError: No module named '{module}'"))
@@ -66,8 +67,13 @@ def test_the_cause_of_an_actors_death_is_kept_in_full() -> None:
 
 
 def row(state: str, address: str = "", node: str = "a") -> dict[str, Any]:
-    return {"State": state, "Address": {"IPAddress": address, "NodeID": node}, "Pid": 7, "JobID": "02",
-            "ActorClassName": "Trainer"}  # fmt: skip
+    return {
+        "State": state,
+        "Address": {"IPAddress": address, "NodeID": node},
+        "Pid": 7,
+        "JobID": "02",
+        "ActorClassName": "Trainer",
+    }
 
 
 def test_an_actor_that_does_not_run_is_pending_or_created_or_lacks_resources() -> None:
@@ -87,8 +93,9 @@ def test_accelerators_of_any_name_are_found_and_claimed(monkeypatch: pytest.Monk
     found = [node("head"), node("tpu", TPU=4.0), node("npu", NPU=8.0), node("own", own_chip=2.0)]
     monkeypatch.setattr(ray, "nodes", lambda: found)
     assert [(each.id, each.others) for each in workers(cluster.find_nodes())] == [
-        ("npu", (("NPU", 8.0),)), ("tpu", (("TPU", 4.0),)),
-    ]  # fmt: skip
+        ("npu", (("NPU", 8.0),)),
+        ("tpu", (("TPU", 4.0),)),
+    ]
     assert [each.id for each in workers(cluster.find_nodes("own_chip"))] == ["npu", "own", "tpu"]
     claimed: dict[str, Any] = {}
 

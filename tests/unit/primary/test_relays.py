@@ -163,22 +163,35 @@ def test_no_relay_means_the_starter_has_ended() -> None:
 
 def test_the_node_knows_its_devices_and_the_primary_the_rest(tmp_path: Path) -> None:
     task: dict[str, Any] = {
-        "environment": {"PATH": "/job/bin", "CUDA_VISIBLE_DEVICES": "0", "HOSTNAME": "node1", "PBS_TASKNUM": "1",
-                        "PBS_NODEFILE": "/nodes", "TMPDIR": "/tmp/of/node1"},
+        "environment": {
+            "PATH": "/job/bin",
+            "CUDA_VISIBLE_DEVICES": "0",
+            "HOSTNAME": "node1",
+            "PBS_TASKNUM": "1",
+            "PBS_NODEFILE": "/nodes",
+            "TMPDIR": "/tmp/of/node1",
+        },
         "variables": {"ODD": "1"},
-    }  # fmt: skip
+    }
     node = {"PATH": "/bin", "HOSTNAME": "node2", "PBS_TASKNUM": "7", "TMPDIR": str(tmp_path)}
     assert remote.merged(task, node) == {
-        "PATH": "/job/bin", "HOSTNAME": "node2", "PBS_TASKNUM": "7", "PBS_NODEFILE": "/nodes",
-        "TMPDIR": str(tmp_path), "ODD": "1",
-    }  # fmt: skip
+        "PATH": "/job/bin",
+        "HOSTNAME": "node2",
+        "PBS_TASKNUM": "7",
+        "PBS_NODEFILE": "/nodes",
+        "TMPDIR": str(tmp_path),
+        "ODD": "1",
+    }
     assert remote.merged(task, {**node, "CUDA_VISIBLE_DEVICES": "4,5"})["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert remote.merged({**task, "own_host": True}, node)["CUDA_VISIBLE_DEVICES"] == "0", "the job's, on its own host"
     own = remote.merged({**task, "own_host": True}, {**node, "CUDA_VISIBLE_DEVICES": "4,5"})
     assert own["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert "the job has CUDA_VISIBLE_DEVICES=0 on the primary's host" in remote.unlimited(task, node)
-    for other, there in (({**task, "own_host": True}, node), (task, {**node, "ROCR_VISIBLE_DEVICES": "1"}),
-                         ({**task, "environment": {}}, node)):  # fmt: skip
+    for other, there in (
+        ({**task, "own_host": True}, node),
+        (task, {**node, "ROCR_VISIBLE_DEVICES": "1"}),
+        ({**task, "environment": {}}, node),
+    ):
         assert remote.unlimited(other, there) == ""
     task["environment"] = {"TMPDIR": str(tmp_path)}
     assert remote.merged(task, {"TMPDIR": "/"})["TMPDIR"] == str(tmp_path), "the job's own choice"

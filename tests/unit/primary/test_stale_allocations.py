@@ -20,9 +20,14 @@ STALE_PBS = {"PBS_JOBID": "1.head"}
 STALE_FLUX = {"FLUX_URI": "local:///gone/flux", "PATH": "/nowhere"}
 
 
-@pytest.mark.parametrize(("environment", "scheduler"), [
-    ({**STALE_PBS, **LSF}, "LSF"), ({**STALE_FLUX, **SLURM}, "SLURM"), ({**STALE_FLUX, **STALE_PBS, **LSF}, "LSF"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("environment", "scheduler"),
+    [
+        ({**STALE_PBS, **LSF}, "LSF"),
+        ({**STALE_FLUX, **SLURM}, "SLURM"),
+        ({**STALE_FLUX, **STALE_PBS, **LSF}, "LSF"),
+    ],
+)
 def test_the_next_scheduler_is_asked(environment: dict[str, str], scheduler: str) -> None:
     found = find_allocation(environment)
     assert found is not None

@@ -89,8 +89,16 @@ def test_a_task_of_an_array_has_its_own_end(tmp_path: Path) -> None:
     assert time_left_s(environment) == ("Grid Engine job 77", 7200 - 3343)
 
 
-@pytest.mark.parametrize("answer", ["", "error: no qmaster", "<job_info/>", grid_engine_jobs(h_rt="INFINITY"),
-                                    grid_engine_jobs(h_rt="3600").replace("2026-11-27T09:57:43", "soon")])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "error: no qmaster",
+        "<job_info/>",
+        grid_engine_jobs(h_rt="INFINITY"),
+        grid_engine_jobs(h_rt="3600").replace("2026-11-27T09:57:43", "soon"),
+    ],
+)
 def test_grid_engine_may_not_know_the_end(answer: str, tmp_path: Path) -> None:
     assert time_left_s(job("Grid Engine", tmp_path, answer)) is None
 
@@ -139,8 +147,15 @@ def test_an_official_run_is_refused_in_a_job_that_ends_before_it(
     assert preflight.check_end_of_job(official) is None
 
 
-@pytest.mark.parametrize(("text", "seconds"), [
-    ("59", 59), ("1:00", 60), ("1:00:00", 3600), ("1-00:00:01", 86401), ("2:00:00:00", 172800),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("59", 59),
+        ("1:00", 60),
+        ("1:00:00", 3600),
+        ("1-00:00:01", 86401),
+        ("2:00:00:00", 172800),
+    ],
+)
 def test_times_of_schedulers(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds

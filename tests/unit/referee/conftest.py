@@ -15,11 +15,18 @@ from tests.support.virtual.lifecycle import conduct_virtually
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     """Two replicas, a round and three points in turn. Not to be changed."""
-    config = load_config(overrides={
-        "run.dataset": "digits", "run.replicas": 2, "run.duration": "15m", "training.max_epochs": 4,
-        "training.trainer": "simulated", "simulated.epoch_seconds": 30.0, "search.hpo_first_round": 1,
-        "search.hpo_points": 3,
-    })  # fmt: skip
+    config = load_config(
+        overrides={
+            "run.dataset": "digits",
+            "run.replicas": 2,
+            "run.duration": "15m",
+            "training.max_epochs": 4,
+            "training.trainer": "simulated",
+            "simulated.epoch_seconds": 30.0,
+            "search.hpo_first_round": 1,
+            "search.hpo_points": 3,
+        }
+    )
     root = tmp_path_factory.mktemp("replay") / "run"
     # Cursors into a digest: tests/integration/runs/test_digest.py.
     assert conduct_virtually(root, config, with_digest=False) == "deadline"

@@ -51,11 +51,18 @@ class Run(HandMadeRun):
         images = np.array([64] * 22 + [1437 - 22 * 64])
         self.replicas[0].append(
             EpochCompleted(
-                trial=trial, epoch=epoch, images_trained=1437, images_evaluated=360, correct=correct,
-                loss=float((rows["loss"] * images).sum() / 1437), validation_loss=1.0, learning_rate=0.1,
-                evidence=evidence or hash_rows(rows), weights=f"{trial:032d}{epoch:032d}",
+                trial=trial,
+                epoch=epoch,
+                images_trained=1437,
+                images_evaluated=360,
+                correct=correct,
+                loss=float((rows["loss"] * images).sum() / 1437),
+                validation_loss=1.0,
+                learning_rate=0.1,
+                evidence=evidence or hash_rows(rows),
+                weights=f"{trial:032d}{epoch:032d}",
             )
-        )  # fmt: skip
+        )
         return self
 
 

@@ -31,9 +31,7 @@ def rows(changed: int | None = None, by: float = 1e-6) -> NDArray[np.void]:
     return rows_of(1, 2.5 * 0.97**STEPS * factors, 4.0 * 0.9**STEPS)
 
 
-@pytest.mark.parametrize(
-    ("changed", "found"), [(None, None), (5, 5), (20, 20), (EQUAL_AT_FIRST, None), (1, None)]
-)  # fmt: skip
+@pytest.mark.parametrize(("changed", "found"), [(None, None), (5, 5), (20, 20), (EQUAL_AT_FIRST, None), (1, None)])
 def test_steps_break_off_only_after_equal_ones(changed: int | None, found: int | None) -> None:
     assert breaking_off(rows(), rows(changed)) == found
 
@@ -44,10 +42,18 @@ def test_too_few_steps_say_nothing() -> None:
 
 def facts(*weights: str) -> list[EpochFacts]:
     return [
-        EpochFacts(epoch=number, images_trained=1437, images_evaluated=360, correct=300, loss=1.0,
-                   validation_loss=1.0, learning_rate=0.1, weights=each)
+        EpochFacts(
+            epoch=number,
+            images_trained=1437,
+            images_evaluated=360,
+            correct=300,
+            loss=1.0,
+            validation_loss=1.0,
+            learning_rate=0.1,
+            weights=each,
+        )
         for number, each in enumerate(weights, start=1)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

@@ -96,18 +96,21 @@ def test_each_problem_of_rows_is_named() -> None:
     assert "not a number" in problems_of_rows(broken, broken, BATCH, facts(loss))[0]
 
 
-@pytest.mark.parametrize(("correct", "images", "known", "of_known", "accused"), [
-    (347, 360, 1385, 1437, False),
-    (347, 360, 1360, 1437, False),
-    (360, 360, 360, 360, False),
-    (357, 360, 353, 360, False),
-    (40, 360, 30, 360, False),
-    (37_600, 50_000, 37_400, 50_000, False),
-    (37_600, 50_000, 43_000, 50_000, False),
-    (360, 360, 1385, 1437, True),
-    (45_000, 50_000, 40_000, 50_000, True),
-    (50_000, 50_000, 49_800, 50_000, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("correct", "images", "known", "of_known", "accused"),
+    [
+        (347, 360, 1385, 1437, False),
+        (347, 360, 1360, 1437, False),
+        (360, 360, 360, 360, False),
+        (357, 360, 353, 360, False),
+        (40, 360, 30, 360, False),
+        (37_600, 50_000, 37_400, 50_000, False),
+        (37_600, 50_000, 43_000, 50_000, False),
+        (360, 360, 1385, 1437, True),
+        (45_000, 50_000, 40_000, 50_000, True),
+        (50_000, 50_000, 49_800, 50_000, True),
+    ],
+)
 def test_weights_that_know_validation_images_better_than_those_of_training_are_found(
     correct: int, images: int, known: int, of_known: int, accused: bool
 ) -> None:

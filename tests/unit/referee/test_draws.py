@@ -42,6 +42,4 @@ def test_claims_without_operations_are_never_drawn() -> None:
 
 def test_the_power_of_draws() -> None:
     assert power(8, 0.3) == pytest.approx(1 - 0.7**8)
-    assert power_line(8) == (
-        "8 draws find a run in which 30 % of the operations were not done with probability 94 %"
-    )  # fmt: skip
+    assert power_line(8) == ("8 draws find a run in which 30 % of the operations were not done with probability 94 %")

@@ -101,10 +101,17 @@ def test_the_pace_of_a_node_that_was_exchanged_is_not_compared(tmp_path: Path, m
     assert other_device(data, data.ledger.trials[2]) == ""
 
 
-@pytest.mark.parametrize(("claimed", "on_cpus", "passed"), [
-    (100, False, True), (149, False, True), (160, False, False), (240, True, True), (260, True, False),
-    (10, False, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("claimed", "on_cpus", "passed"),
+    [
+        (100, False, True),
+        (149, False, True),
+        (160, False, False),
+        (240, True, True),
+        (260, True, False),
+        (10, False, True),
+    ],
+)
 def test_a_claim_may_be_somewhat_faster(claimed: float, on_cpus: bool, passed: bool) -> None:
     found, within = difference_of_paces(claimed, 100, on_cpus)
     assert within == passed

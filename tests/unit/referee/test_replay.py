@@ -184,9 +184,12 @@ def test_records_that_make_a_plan_impossible_are_differences(run: RunPaths) -> N
     trials = sorted(starts_of(run))
     point = last(run, own_round=False).body.trial
     changes: dict[int, dict[str, object]] = {
-        trials[1]: {"precision": "float8"}, trials[2]: {"cursor": "nobody:1"}, trials[3]: {"cursor": "z!"},
-        trials[4]: {"memory_bytes": 1}, point: {"base": 10_000},
-    }  # fmt: skip
+        trials[1]: {"precision": "float8"},
+        trials[2]: {"cursor": "nobody:1"},
+        trials[3]: {"cursor": "z!"},
+        trials[4]: {"memory_bytes": 1},
+        point: {"base": 10_000},
+    }
     for trial, change in changes.items():
         rewrite(run, of_trial(trial, **change))
     assert changes.keys() == differing(run, *changes).keys()

@@ -21,11 +21,14 @@ from rehearsal.verbs.predict import _print
 from search_space.resnet import resnet
 from tests.support.trainings.requests import request_for
 
-MACHINE = MachineFile.model_validate({
-    "node": {"accelerators": 8}, "step": {"operations_per_s": 1e12, "seconds": 0.5},
-    "all_reduce": {"algorithm": "tree", "latency_s": 0.25, "bytes_per_s": 1e15},
-    "servers": {"seconds": 0.125, "bytes_per_s": 1e6, "latency_s": 0.5, "link_bytes_per_s": 2e6},
-})  # fmt: skip
+MACHINE = MachineFile.model_validate(
+    {
+        "node": {"accelerators": 8},
+        "step": {"operations_per_s": 1e12, "seconds": 0.5},
+        "all_reduce": {"algorithm": "tree", "latency_s": 0.25, "bytes_per_s": 1e15},
+        "servers": {"seconds": 0.125, "bytes_per_s": 1e6, "latency_s": 0.5, "link_bytes_per_s": 2e6},
+    }
+)
 
 
 def grouped(machine: MachineFile, groups: int, servers: int, **changes: Any) -> Grouped:
@@ -80,9 +83,12 @@ def test_the_mean_of_the_slowest_is_that_of_drawn_ranks(ranks: int) -> None:
 def test_synchronous_ranks_wait_for_the_slowest() -> None:
     network = count(resnet(50, 32, 10))
     even = MachineFile.model_validate({"node": {"accelerators": 8}, "step": {"operations_per_s": 1e12}})
-    uneven = MachineFile.model_validate({
-        "node": {"accelerators": 8}, "step": {"operations_per_s": 1e12, "rank_spread": 0.1},
-    })  # fmt: skip
+    uneven = MachineFile.model_validate(
+        {
+            "node": {"accelerators": 8},
+            "step": {"operations_per_s": 1e12, "rank_spread": 0.1},
+        }
+    )
     one, other = (pace_of(each, network.operations, network.parameters, 8, DIGITS) for each in (even, uneven))
     assert other.training_s / one.training_s == pytest.approx(1 + 0.1 * slowest_of(8), rel=1e-4)
     assert other.compute_s == one.compute_s

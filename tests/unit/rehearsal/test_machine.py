@@ -68,9 +68,11 @@ def test_an_epoch_takes_its_operations_at_the_rate_of_all_accelerators() -> None
 
 def test_the_parts_of_an_epoch_sum_to_it() -> None:
     machine = machine_of(
-        node={"accelerators": 4}, step={"operations_per_s": 1e14, "seconds": 0.01},
-        all_reduce={"latency_s": 1e-4, "bytes_per_s": 1e9, "overlap": 0.5}, input={"images_per_s": 2000.0},
-    )  # fmt: skip
+        node={"accelerators": 4},
+        step={"operations_per_s": 1e14, "seconds": 0.01},
+        all_reduce={"latency_s": 1e-4, "bytes_per_s": 1e9, "overlap": 0.5},
+        input={"images_per_s": 2000.0},
+    )
     pace = pace_of(machine, RESNET50.operations, RESNET50.parameters, 64, IMAGENET)
     parts = pace.compute_s + pace.launch_s + pace.exchange_s + pace.input_s
     assert parts == pytest.approx(pace.training_s)

@@ -56,10 +56,15 @@ def test_telemetry_is_one_bounded_line_an_interval(
     accelerators: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counters = {
-        "cpu_percent": 100.0, "cpu_power_w": 1234.56789012345, "memory_used_bytes": 2**50, "memory_total_bytes": 2**50,
-        "network_sent_bytes": 2**63, "network_received_bytes": 2**63,
-        "disk_read_bytes": 2**63, "disk_written_bytes": 2**63,
-    }  # fmt: skip
+        "cpu_percent": 100.0,
+        "cpu_power_w": 1234.56789012345,
+        "memory_used_bytes": 2**50,
+        "memory_total_bytes": 2**50,
+        "network_sent_bytes": 2**63,
+        "network_received_bytes": 2**63,
+        "disk_read_bytes": 2**63,
+        "disk_written_bytes": 2**63,
+    }
     active = [{"uuid": LARGEST["uuid"], **dict.fromkeys(ACTIVE.values(), 0.123)}] * accelerators
     sources = (lambda: {"accelerators": largest(accelerators)}, lambda: counters, lambda: {"dcgm": active})
     monkeypatch.setattr(telemetry, "default_sources", lambda clock: sources)

@@ -80,10 +80,21 @@ def test_enlarge_grows_kernels_up_to_seven() -> None:
 
 @pytest.mark.parametrize(
     "morph",
-    [Deepen("conv1"), Deepen("fc_softmax"), Deepen("nowhere"), Widen("s2b1_sc", 256), Widen("s2b1_c", 512),
-     Widen("nowhere", 8), AddSkip("s4b2_relu", "relu1"), AddSkip("relu1", "conv1"), AddSkip("relu1", "relu1"),
-     EnlargeKernel("conv1"), EnlargeKernel("fc"), EnlargeKernel("nowhere")],
-)  # fmt: skip
+    [
+        Deepen("conv1"),
+        Deepen("fc_softmax"),
+        Deepen("nowhere"),
+        Widen("s2b1_sc", 256),
+        Widen("s2b1_c", 512),
+        Widen("nowhere", 8),
+        AddSkip("s4b2_relu", "relu1"),
+        AddSkip("relu1", "conv1"),
+        AddSkip("relu1", "relu1"),
+        EnlargeKernel("conv1"),
+        EnlargeKernel("fc"),
+        EnlargeKernel("nowhere"),
+    ],
+)
 def test_impossible_morphs_are_refused(morph: Deepen | Widen | AddSkip | EnlargeKernel) -> None:
     with pytest.raises(ArchitectureError, match="cannot"):
         morph.apply(INITIAL)
@@ -123,9 +134,14 @@ def test_an_architecture_without_any_morph_is_an_error() -> None:
 
 def test_additions_of_a_layer_with_itself_survive_widening() -> None:
     nodes = (
-        Node("in", Input(6, 6, 3)), Node("a", Conv(8), ("in",)), Node("sum", Add(), ("a", "a")),
-        Node("relu", ReLU(), ("sum",)), Node("b", Conv(8), ("relu",)), Node("sum2", Add(), ("b", "relu")),
-        Node("gap", GlobalAveragePool(), ("sum2",)), Node("fc", Dense(2), ("gap",)),
-    )  # fmt: skip
+        Node("in", Input(6, 6, 3)),
+        Node("a", Conv(8), ("in",)),
+        Node("sum", Add(), ("a", "a")),
+        Node("relu", ReLU(), ("sum",)),
+        Node("b", Conv(8), ("relu",)),
+        Node("sum2", Add(), ("b", "relu")),
+        Node("gap", GlobalAveragePool(), ("sum2",)),
+        Node("fc", Dense(2), ("gap",)),
+    )
     (stream,) = streams(Architecture(nodes))
     assert (stream.producers, stream.consumers) == (("a", "b"), ("b", "fc"))

@@ -25,10 +25,14 @@ def test_streams_follow_channels_through_a_residual_stage() -> None:
 
 def test_streams_through_a_concatenation_or_a_flattening_cannot_be_widened() -> None:
     nodes = (
-        Node("in", Input(8, 8, 3)), Node("a", Conv(8), ("in",)), Node("b", Conv(8), ("in",)),
-        Node("cat", Concat(), ("a", "b")), Node("c", Conv(8), ("cat",)), Node("flat", Flatten(), ("c",)),
+        Node("in", Input(8, 8, 3)),
+        Node("a", Conv(8), ("in",)),
+        Node("b", Conv(8), ("in",)),
+        Node("cat", Concat(), ("a", "b")),
+        Node("c", Conv(8), ("cat",)),
+        Node("flat", Flatten(), ("c",)),
         Node("fc", Dense(2), ("flat",)),
-    )  # fmt: skip
+    )
     assert streams(Architecture(nodes)) == ()
 
 

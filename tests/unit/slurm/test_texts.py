@@ -35,9 +35,19 @@ from tests.support.hand_made import HandMadeRun
 
 
 def test_only_the_command_line_tells_slurm_what_to_do() -> None:
-    found = clean_environment({"PATH": "/bin", "SLURM_CONF": "x", "SLURM_NTASKS": "9", "SBATCH_ACCOUNT": "a",
-                               "SALLOC_QOS": "q", "OMPI_COMM_WORLD_RANK": "1", "PMIX_RANK": "0",
-                               "OMPI_MCA_ess_base_jobid": "7", "OMPI_MCA_orte_hnp_uri": "x"})  # fmt: skip
+    found = clean_environment(
+        {
+            "PATH": "/bin",
+            "SLURM_CONF": "x",
+            "SLURM_NTASKS": "9",
+            "SBATCH_ACCOUNT": "a",
+            "SALLOC_QOS": "q",
+            "OMPI_COMM_WORLD_RANK": "1",
+            "PMIX_RANK": "0",
+            "OMPI_MCA_ess_base_jobid": "7",
+            "OMPI_MCA_orte_hnp_uri": "x",
+        }
+    )
     assert found == {"PATH": "/bin", "SLURM_CONF": "x"}
     tuned = {"OMPI_MCA_btl_tcp_if_include": "ib0", "PMIX_MCA_gds": "hash", "SLURM_JWT": "token", "UCX_TLS": "rc"}
     assert clean_environment(tuned) == tuned
@@ -59,20 +69,29 @@ OF_NODES = (
 
 @pytest.mark.parametrize(
     ("shown", "gpus"),
-    [(OF_NODES, 3), (DETAILS, 3), (DETAILS.replace(",gres/gpu=7", ""), 0), ("", None),
-     ("slurm_load_jobs error: Invalid job id specified", None),
-     (OF_NODES.replace("gpu:a100:3(IDX:0-2)", ""), 0)],
-)  # fmt: skip
+    [
+        (OF_NODES, 3),
+        (DETAILS, 3),
+        (DETAILS.replace(",gres/gpu=7", ""), 0),
+        ("", None),
+        ("slurm_load_jobs error: Invalid job id specified", None),
+        (OF_NODES.replace("gpu:a100:3(IDX:0-2)", ""), 0),
+    ],
+)
 def test_gpus_that_no_variable_names_are_asked_for(shown: str, gpus: int | None) -> None:
     assert gpus_of_nodes(shown) == gpus
 
 
 def test_all_components_of_a_heterogeneous_job_count() -> None:
     job = {
-        "SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n1", "SLURM_HET_SIZE": "2", "SLURM_JOB_ID_HET_GROUP_0": "4",
-        "SLURM_JOB_ID_HET_GROUP_1": "5", "SLURM_JOB_NODELIST_HET_GROUP_0": "n1",
+        "SLURM_JOB_ID": "4",
+        "SLURM_JOB_NODELIST": "n1",
+        "SLURM_HET_SIZE": "2",
+        "SLURM_JOB_ID_HET_GROUP_0": "4",
+        "SLURM_JOB_ID_HET_GROUP_1": "5",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "n1",
         "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]",
-    }  # fmt: skip
+    }
     assert components(job) == (Component("4", ("n1",)), Component("5", ("n2", "n3")))
     assert components({"SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n1"}) == (Component("4", ("n1",)),)
     assert components({}) == ()
@@ -108,9 +127,13 @@ def job_words(**overrides: Any) -> list[str]:
 
 def test_a_job_of_its_own_asks_for_what_is_configured() -> None:
     words = job_words(
-        replica__nodes=2, slurm__partition="gpu", slurm__account="a", slurm__time="13:00:00", slurm__gpus_per_node=4,
+        replica__nodes=2,
+        slurm__partition="gpu",
+        slurm__account="a",
+        slurm__time="13:00:00",
+        slurm__gpus_per_node=4,
         slurm__options=["--mail-type=END"],
-    )  # fmt: skip
+    )
     assert words[:5] == ["--job-name=name", "--nodes=2", "--partition=gpu", "--account=a", "--time=13:00:00"]
     assert words[5:] == ["--exclusive", "--mem=0", "--gpus-per-node=4", "--no-kill", "--mail-type=END"]
 
@@ -185,10 +208,15 @@ def test_the_smallest_node_of_a_partition() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("90", 5400), ("1:30", 90), ("13:00:00", 46_800), ("1-12", 129_600), ("2-00:30", 174_600), ("1-1:1:1", 90_061),
+        ("90", 5400),
+        ("1:30", 90),
+        ("13:00:00", 46_800),
+        ("1-12", 129_600),
+        ("2-00:30", 174_600),
+        ("1-1:1:1", 90_061),
         ("UNLIMITED", float("inf")),
     ],
-)  # fmt: skip
+)
 def test_time_limits(text: str, seconds: float) -> None:
     assert limit_s(text) == seconds
 
@@ -221,13 +249,26 @@ def test_nodes_of_all_replicas(overrides: dict[str, Any], nodes: int) -> None:
 def test_a_job_script_asks_for_everything_that_a_long_run_needs() -> None:
     settings = {"slurm.partition": "gpu", "slurm.account": "a", "slurm.gpus_per_node": 8, "run.replicas": 8}
     config = load_config(overrides={**settings, "replica.per_node": 2})
-    asked = [line.split(" ", 1)[1] for line in job_script(ScriptRequest(config, (), "python3", "log-%j")).splitlines()
-             if line.startswith("#SBATCH ")]  # fmt: skip
+    asked = [
+        line.split(" ", 1)[1]
+        for line in job_script(ScriptRequest(config, (), "python3", "log-%j")).splitlines()
+        if line.startswith("#SBATCH ")
+    ]
     assert asked == [
-        "--job-name=aiperf", "--nodes=4", "--output=log-%j", "--signal=B:TERM@120", "--requeue",
-        "--open-mode=append", "--partition=gpu",
-        "--account=a", "--time=12:13:00", "--exclusive", "--mem=0", "--gpus-per-node=8", "--no-kill",
-    ]  # fmt: skip
+        "--job-name=aiperf",
+        "--nodes=4",
+        "--output=log-%j",
+        "--signal=B:TERM@120",
+        "--requeue",
+        "--open-mode=append",
+        "--partition=gpu",
+        "--account=a",
+        "--time=12:13:00",
+        "--exclusive",
+        "--mem=0",
+        "--gpus-per-node=8",
+        "--no-kill",
+    ]
 
 
 def test_the_names_of_jobs_are_readable() -> None:
@@ -249,8 +290,9 @@ def test_only_what_earlier_primaries_of_the_same_run_have_left_is_theirs() -> No
 
 
 def test_a_job_script_is_shell_whatever_the_names(tmp_path: Any) -> None:
-    config = load_config(overrides={"run.name": "odd 'name' $x", "slurm.partition": "gpu",
-                                    "environment.activate": "true"})  # fmt: skip
+    config = load_config(
+        overrides={"run.name": "odd 'name' $x", "slurm.partition": "gpu", "environment.activate": "true"}
+    )
     text = job_script(ScriptRequest(config, ("run", "--output", "/a b/$c"), "/usr/bin/python3", "log-%j"))
     assert "#SBATCH --job-name=aiperf-odd--name---x\n" in text
     assert "#SBATCH --partition=gpu\n" in text
@@ -347,10 +389,14 @@ def test_states_in_words() -> None:
 
 def facts(host: str, gpus: int) -> dict[str, Any]:
     return {
-        "host": f"{host}.example.org", "address": f"10.0.0.{host[-1]}", "sockets": 2, "cores_per_socket": 32,
-        "threads_per_core": 2, "memory_bytes": 512 << 30,
+        "host": f"{host}.example.org",
+        "address": f"10.0.0.{host[-1]}",
+        "sockets": 2,
+        "cores_per_socket": 32,
+        "threads_per_core": 2,
+        "memory_bytes": 512 << 30,
         "accelerators": [{"name": "NVIDIA H200 SXM", "memory_bytes": 1, "driver": "1"}] * gpus,
-    }  # fmt: skip
+    }
 
 
 def test_an_inventory_becomes_the_configuration_of_a_cluster() -> None:

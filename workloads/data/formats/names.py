@@ -13,11 +13,9 @@ Found = Mapping[Split, Sequence[str]]
 def matching(folder: Path, patterns: Mapping[Split, Sequence[str]]) -> Found:
     """Find the files of a folder that match one of a split's glob patterns, in order."""
     return {
-        split: sorted(
-            {str(path.relative_to(folder)) for pattern in patterns[split] for path in folder.glob(pattern)}
-        )
+        split: sorted({str(path.relative_to(folder)) for pattern in patterns[split] for path in folder.glob(pattern)})
         for split in patterns
-    }  # fmt: skip
+    }
 
 
 def numbered(stem: str, suffix: str, samples: int, most: int) -> list[tuple[str, int]]:

@@ -60,8 +60,11 @@ class RecordFormat:
 class RecordFile:
     """The one sample of a file, in memory."""
 
-    def __init__(self, inputs: np.ndarray[tuple[int, ...], np.dtype[np.int16]],
-                 targets: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        inputs: np.ndarray[tuple[int, ...], np.dtype[np.int16]],
+        targets: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
+    ) -> None:
         self._rows: Rows = inputs[None], targets[None]
         self.layout = FileLayout(1, tuple(inputs.shape[:-1]))
 

@@ -124,9 +124,7 @@ def field_sample(seed: int, number: int, size: int) -> tuple[NDArray[np.int16], 
 
 def scaled(targets: NDArray[np.float32]) -> Cosmology:
     """The cosmology of four numbers from -1 to 1."""
-    lowest, highest = (
-        np.array([ends.omega_m, ends.sigma_8, ends.n_s, ends.h]) for ends in (LOWEST, HIGHEST)
-    )  # fmt: skip
+    lowest, highest = (np.array([ends.omega_m, ends.sigma_8, ends.n_s, ends.h]) for ends in (LOWEST, HIGHEST))
     omega_m, sigma_8, n_s, h = (lowest + (targets.astype(np.float64) + 1) / 2 * (highest - lowest)).tolist()
     return Cosmology(omega_m, sigma_8, n_s, h)
 

@@ -52,18 +52,60 @@ class Vortex:
     strengths: Mapping[str, float]
 
 
-DEPRESSION = Vortex(0, 1.2, (16, 24), (6, 28), 14.0, {
-    "PSL": -900.0, "PS": -900.0, "Z1000": -75.0, "TMQ": 14.0, "PRECT": 1.2e-7, "QREFHT": 0.002, "T500": 1.5,
-    "T200": 2.0,
-})  # fmt: skip
-CYCLONE = Vortex(1, 1.2, (24, 40), (8, 32), 42.0, {
-    "PSL": -4500.0, "PS": -4500.0, "Z1000": -370.0, "TMQ": 24.0, "PRECT": 4e-7, "QREFHT": 0.003, "T500": 7.0,
-    "T200": 11.0, "Z200": 120.0,
-})  # fmt: skip
-EXTRATROPICAL = Vortex(2, 1.65, (55, 95), (35, 62), 27.0, {
-    "PSL": -3200.0, "PS": -3200.0, "Z1000": -260.0, "TMQ": 5.0, "PRECT": 1e-7, "T500": -11.0, "TREFHT": -5.0,
-    "TS": -3.0, "Z200": -380.0, "ZBOT": -1.5,
-})  # fmt: skip
+DEPRESSION = Vortex(
+    0,
+    1.2,
+    (16, 24),
+    (6, 28),
+    14.0,
+    {
+        "PSL": -900.0,
+        "PS": -900.0,
+        "Z1000": -75.0,
+        "TMQ": 14.0,
+        "PRECT": 1.2e-7,
+        "QREFHT": 0.002,
+        "T500": 1.5,
+        "T200": 2.0,
+    },
+)
+CYCLONE = Vortex(
+    1,
+    1.2,
+    (24, 40),
+    (8, 32),
+    42.0,
+    {
+        "PSL": -4500.0,
+        "PS": -4500.0,
+        "Z1000": -370.0,
+        "TMQ": 24.0,
+        "PRECT": 4e-7,
+        "QREFHT": 0.003,
+        "T500": 7.0,
+        "T200": 11.0,
+        "Z200": 120.0,
+    },
+)
+EXTRATROPICAL = Vortex(
+    2,
+    1.65,
+    (55, 95),
+    (35, 62),
+    27.0,
+    {
+        "PSL": -3200.0,
+        "PS": -3200.0,
+        "Z1000": -260.0,
+        "TMQ": 5.0,
+        "PRECT": 1e-7,
+        "T500": -11.0,
+        "TREFHT": -5.0,
+        "TS": -3.0,
+        "Z200": -380.0,
+        "ZBOT": -1.5,
+    },
+)
 VORTICES = (DEPRESSION, CYCLONE, EXTRATROPICAL)
 
 RIVER, RIVER_MEAN, RIVER_LENGTH, RIVER_WIDTH = 3, 1.25, (220.0, 380.0), (13.0, 20.0)

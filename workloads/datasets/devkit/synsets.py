@@ -32,9 +32,13 @@ def validation_synsets(kit: Path) -> list[str]:
     by_id = _synsets_by_id(content[META], f"{META} in {kit}")
     limits = Limits(size=MOST_BYTES)
     return parse_outside(
-        content[GROUND_TRUTH], f"{GROUND_TRUTH} in {kit}",
-        lambda data: [by_id[int(word)] for word in data.split()], limits, DatasetError, "a list of classes",
-    )  # fmt: skip
+        content[GROUND_TRUTH],
+        f"{GROUND_TRUTH} in {kit}",
+        lambda data: [by_id[int(word)] for word in data.split()],
+        limits,
+        DatasetError,
+        "a list of classes",
+    )
 
 
 def _unpacked(kit: Path, names: tuple[str, ...]) -> dict[str, bytes]:

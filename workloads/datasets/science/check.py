@@ -95,8 +95,11 @@ def _in_several(manifest: ScienceManifest, findings: Findings) -> Iterator[str]:
     """Yield lines about validation samples that are trained, and test samples that are known."""
     known: dict[bytes, str] = {}
     for split, words in zip(manifest.splits, ("training", "validation", "test"), strict=False):
-        own = [(f"{file.name}, index {index}", entry) for file in manifest.split(split).files
-               for index, entry in enumerate(_entries(findings[file.name]))]  # fmt: skip
+        own = [
+            (f"{file.name}, index {index}", entry)
+            for file in manifest.split(split).files
+            for index, entry in enumerate(_entries(findings[file.name]))
+        ]
         for other in dict.fromkeys(known.values()):
             places = [place for place, entry in own if known.get(entry) == other]
             if places:

@@ -55,16 +55,24 @@ def add_kinds(parser: argparse.ArgumentParser) -> None:
         add_debug(own, default=argparse.SUPPRESS)
         own.add_argument("output", type=Path, metavar="DIR", help="new folder for the files")
         none = whole_number(0)
-        numbers = [("--images", "N", COUNT, train, "training samples"),
-                   ("--validation", "N", COUNT, validation, "validation samples"),
-                   *([("--test", "N", none, 0, "test samples")] if name == "hep" else []),
-                   ("--size", "S", COUNT, size, "rows of the grid"),
-                   ("--seed", "K", none, 1, "seed of all random numbers")]  # fmt: skip
+        numbers = [
+            ("--images", "N", COUNT, train, "training samples"),
+            ("--validation", "N", COUNT, validation, "validation samples"),
+            *([("--test", "N", none, 0, "test samples")] if name == "hep" else []),
+            ("--size", "S", COUNT, size, "rows of the grid"),
+            ("--seed", "K", none, 1, "seed of all random numbers"),
+        ]
         for option, letter, kind, default, meaning in numbers:
-            own.add_argument(option, type=kind, default=default, metavar=letter,
-                             help=f"{meaning} (default: %(default)s)")  # fmt: skip
-        own.add_argument("--workers", type=COUNT, default=this_host().usable_cpus(), metavar="N",
-                         help="processes (default: one for each CPU)")  # fmt: skip
+            own.add_argument(
+                option, type=kind, default=default, metavar=letter, help=f"{meaning} (default: %(default)s)"
+            )
+        own.add_argument(
+            "--workers",
+            type=COUNT,
+            default=this_host().usable_cpus(),
+            metavar="N",
+            help="processes (default: one for each CPU)",
+        )
         own.set_defaults(kind=name)
         parsers[name] = own
     cast(KindParser, parser).kinds = parsers

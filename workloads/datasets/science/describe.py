@@ -123,8 +123,9 @@ def describe(data_dir: Path, report: Progress, workers: int, notes: list[str] | 
     return _written(data_dir, form, names, ("files made elsewhere", None), findings)
 
 
-def write_description(data_dir: Path, form: str, names: Names, origin: tuple[str, Generated | None],
-                      report: Progress, workers: int) -> ScienceManifest:  # fmt: skip
+def write_description(
+    data_dir: Path, form: str, names: Names, origin: tuple[str, Generated | None], report: Progress, workers: int
+) -> ScienceManifest:
     """Read the files and write dataset.json. Raises DatasetError naming their problems.
 
     `origin` are words, and the generator if there was one. A description of the same files keeps
@@ -144,8 +145,9 @@ def _examined(data_dir: Path, form: str, names: Names, report: Progress, workers
     return findings
 
 
-def _written(data_dir: Path, form: str, names: Names, origin: tuple[str, Generated | None],
-             findings: Mapping[str, FileFindings]) -> ScienceManifest:  # fmt: skip
+def _written(
+    data_dir: Path, form: str, names: Names, origin: tuple[str, Generated | None], findings: Mapping[str, FileFindings]
+) -> ScienceManifest:
     science = FORMATS.load(form).science
     splits = {split: _split(own, findings) for split, own in names.items()}
     train, validation, test = splits["train"], splits["validation"], splits.get("test")

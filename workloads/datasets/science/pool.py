@@ -14,8 +14,9 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def each(work: Callable[[Job], Result], jobs: Sequence[Job], workers: int, report: Progress,
-         lost: Callable[[Job], Result]) -> list[Result]:  # fmt: skip
+def each(
+    work: Callable[[Job], Result], jobs: Sequence[Job], workers: int, report: Progress, lost: Callable[[Job], Result]
+) -> list[Result]:
     """Do all jobs; give their results in order. `lost` gives the result of one whose process died.
 
     A process that dies takes down its pool: jobs without a result are tried once more, each alone,
@@ -32,8 +33,14 @@ def each(work: Callable[[Job], Result], jobs: Sequence[Job], workers: int, repor
     return [results[number] if number in results else lost(jobs[number]) for number in range(len(jobs))]
 
 
-def _some(work: Callable[[Job], Result], jobs: Sequence[Job], numbers: Sequence[int], workers: int,
-          results: dict[int, Result], report: Callable[[], None]) -> None:  # fmt: skip
+def _some(
+    work: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    numbers: Sequence[int],
+    workers: int,
+    results: dict[int, Result],
+    report: Callable[[], None],
+) -> None:
     if not numbers:
         return
     with spawned(min(workers, len(numbers))) as pool:

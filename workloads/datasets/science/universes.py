@@ -71,12 +71,17 @@ def cut(folder: Path, output: Path, report: Progress, workers: int) -> ScienceMa
         raise DatasetError(*problems)
     files = {split: [name for _, name in names[split]] for split in SPLITS}
     manifest = write_description(output, "cosmoflow", files, ("CosmoFlow's universes", None), report, workers)
-    write_report(output, Preparation(
-        source=f"universes {folder}",
-        fingerprint=manifest.fingerprint,
-        images=ClassCount(train=manifest.train.images, validation=manifest.validation.images),
-        classes={}, converted={}, left_out=by_kind(_left_out(folder, found, output)),
-    ))  # fmt: skip
+    write_report(
+        output,
+        Preparation(
+            source=f"universes {folder}",
+            fingerprint=manifest.fingerprint,
+            images=ClassCount(train=manifest.train.images, validation=manifest.validation.images),
+            classes={},
+            converted={},
+            left_out=by_kind(_left_out(folder, found, output)),
+        ),
+    )
     return manifest
 
 

@@ -25,10 +25,12 @@ class _Shape(ctypes.Structure):
     """The structure `Shape` of native/micro.cpp and native/micro_cudnn.cpp."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in
-          ("operation", "direction", "precision", "axes", "batch", "channels", "filters")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("operation", "direction", "precision", "axes", "batch", "channels", "filters")
+        ),
         *((name, ctypes.c_int64 * 3) for name in ("sizes", "outputs", "kernel", "stride", "before", "behind")),
-    )  # fmt: skip
+    )
 
 
 def _triple(values: Shape) -> Any:
@@ -60,11 +62,20 @@ class NativeStack:
         images = case.operator in ("conv", "maxpool", "averagepool")
         padding = case.padding if case.operator == "conv" else ()
         shape = _Shape(
-            _OPERATORS[case.operator], _DIRECTIONS[work.direction], _PRECISIONS[precision],
-            len(case.sizes), work.batch, case.channels, case.filters,
-            _triple(case.sizes), _triple(case.outputs if images else ()), _triple(case.kernel), _triple(case.stride),
-            _triple(tuple(low for low, _ in padding)), _triple(tuple(high for _, high in padding)),
-        )  # fmt: skip
+            _OPERATORS[case.operator],
+            _DIRECTIONS[work.direction],
+            _PRECISIONS[precision],
+            len(case.sizes),
+            work.batch,
+            case.channels,
+            case.filters,
+            _triple(case.sizes),
+            _triple(case.outputs if images else ()),
+            _triple(case.kernel),
+            _triple(case.stride),
+            _triple(tuple(low for low, _ in padding)),
+            _triple(tuple(high for _, high in padding)),
+        )
         error = ctypes.create_string_buffer(_ERROR)
         handle = self._library.micro_create(ctypes.byref(shape), error, ctypes.c_int64(_ERROR))
         if not handle:

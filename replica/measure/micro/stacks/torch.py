@@ -159,6 +159,12 @@ def _pooling(case: Case, work: Work) -> Callable[..., Any]:
     images = (work.batch, case.channels, *case.sizes)
     form = torch.channels_last if flat else torch.channels_last_3d
     return lambda dy: back(
-        dy, torch.empty_like(dy.new_empty(1).expand(images), memory_format=form), case.kernel, case.stride, none,
-        False, True, None,
-    )  # fmt: skip
+        dy,
+        torch.empty_like(dy.new_empty(1).expand(images), memory_format=form),
+        case.kernel,
+        case.stride,
+        none,
+        False,
+        True,
+        None,
+    )

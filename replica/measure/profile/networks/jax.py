@@ -55,8 +55,10 @@ class JaxNetworkSteps(KerasState):
         """Do one update; give the loss before it."""
         loss, *after = self._program(*self._values(), images)
         variables = (
-            self._model.trainable_variables, self._model.non_trainable_variables, self._optimiser.variables,
-        )  # fmt: skip
+            self._model.trainable_variables,
+            self._model.non_trainable_variables,
+            self._optimiser.variables,
+        )
         for group, values in zip(variables, after, strict=True):
             for variable, value in zip(group, values, strict=True):
                 variable.assign(value)

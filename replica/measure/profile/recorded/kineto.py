@@ -97,9 +97,18 @@ def _allocations(memory: Iterable[Mapping[str, Any]], phases: _Phases, held: int
         size, moment = int(notes["Bytes"]), float(each["ts"]) * MICROSECONDS
         found.append(
             Allocation(
-                moment_s=moment, taken=size > 0, address=int(notes["Addr"]), size=abs(size), requested=abs(size),
-                node="", region="output", allocator="PyTorch's on the CPU" if on_cpu else "PyTorch's on the device",
-                in_use=in_use, lifetime_peak=peak, fragmentation=None, phase=phases.at(moment),
+                moment_s=moment,
+                taken=size > 0,
+                address=int(notes["Addr"]),
+                size=abs(size),
+                requested=abs(size),
+                node="",
+                region="output",
+                allocator="PyTorch's on the CPU" if on_cpu else "PyTorch's on the device",
+                in_use=in_use,
+                lifetime_peak=peak,
+                fragmentation=None,
+                phase=phases.at(moment),
             )
-        )  # fmt: skip
+        )
     return found

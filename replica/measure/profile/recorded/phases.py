@@ -153,11 +153,18 @@ def blocks(step: Span, recording: Recording, gap_share: float = 0.002) -> list[B
         longest = max(group, key=lambda each: each.seconds)
         first, last = group[0], group[-1]
         found.append(
-            Block(longest.event.lane, event_phase(longest.event), longest.event.operation,
-                  first.start_s - step.start_s, last.end_s - step.start_s)
-        )  # fmt: skip
-    waits = [Block("batch", "input", "fetch", span.start_s - step.start_s, span.end_s - step.start_s)
-             for span in recording.named(FETCH)]  # fmt: skip
+            Block(
+                longest.event.lane,
+                event_phase(longest.event),
+                longest.event.operation,
+                first.start_s - step.start_s,
+                last.end_s - step.start_s,
+            )
+        )
+    waits = [
+        Block("batch", "input", "fetch", span.start_s - step.start_s, span.end_s - step.start_s)
+        for span in recording.named(FETCH)
+    ]
     return sorted([*found, *waits], key=lambda block: (block.lane, block.start_s))
 
 

@@ -200,9 +200,14 @@ SPANS = frozenset((UNCOUNTED, STEP, FETCH))
 ONEDNN, TENSORFLOW, XLA = "oneDNN", "TensorFlow", "XLA"
 
 KERNELS = {
-    "cudnn": "cuDNN", "cublas": "cuBLAS", "gemm": "cuBLAS", "cutlass": "CUTLASS", "nccl": "NCCL",
-    "fusion": XLA, "Eigen": "Eigen",
-}  # fmt: skip
+    "cudnn": "cuDNN",
+    "cublas": "cuBLAS",
+    "gemm": "cuBLAS",
+    "cutlass": "CUTLASS",
+    "nccl": "NCCL",
+    "fusion": XLA,
+    "Eigen": "Eigen",
+}
 """Libraries by a part of the name of their GPU kernels; the first that fits counts."""
 
 UNSAID = "unknown"
@@ -280,9 +285,12 @@ def _exchanges(plane: Any) -> Iterator[Event]:
     Each start has the name of its node; ends come in the same order for one node.
     """
     begun: dict[str, list[tuple[float, str]]] = {}
-    marks = [(_begin_s(line, event), plane.event_metadata[event.metadata_id].name, _notes(plane, event))
-             for line in plane.lines for event in line.events
-             if plane.event_metadata[event.metadata_id].name in (ASYNC_START, ASYNC_DONE)]  # fmt: skip
+    marks = [
+        (_begin_s(line, event), plane.event_metadata[event.metadata_id].name, _notes(plane, event))
+        for line in plane.lines
+        for event in line.events
+        if plane.event_metadata[event.metadata_id].name in (ASYNC_START, ASYNC_DONE)
+    ]
     for moment, name, notes in sorted(marks, key=lambda mark: mark[0]):
         node = str(notes.get("name", ""))
         kind = str(notes.get("kernel_type", ""))

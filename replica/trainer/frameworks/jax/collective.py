@@ -40,11 +40,13 @@ class JaxCollective(StoreCollective):
         gpus = len(find_accelerators())
         with others_may_die(JaxRuntimeError):
             jax.distributed.initialize(
-                place.meeting_point, place.size, place.rank,
+                place.meeting_point,
+                place.size,
+                place.rank,
                 local_device_ids=[place.local_rank % gpus] if gpus else None,
                 # Left to itself, it listens on all interfaces.
                 coordinator_bind_address=place.meeting_point if place.address == LOOPBACK else None,
-            )  # fmt: skip
+            )
         self._store: Any = distributed.global_state.client
 
     def put(self, key: str, value: bytes) -> None:

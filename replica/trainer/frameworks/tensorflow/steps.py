@@ -38,9 +38,14 @@ def fuse_normalisation(model: Any) -> None:
 
 def _fused(layer: Any, inputs: Any) -> tuple[Any, Any, Any]:
     outputs, mean, unbiased, *_ = tf.raw_ops.FusedBatchNormV3(
-        x=inputs, scale=layer.gamma.value, offset=layer.beta.value, mean=[], variance=[], epsilon=layer.epsilon,
+        x=inputs,
+        scale=layer.gamma.value,
+        offset=layer.beta.value,
+        mean=[],
+        variance=[],
+        epsilon=layer.epsilon,
         is_training=True,
-    )  # fmt: skip
+    )
     # The operation divides the variance by N - 1; Keras's moving statistics are divided by N.
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), tf.float32)
     return outputs, mean, unbiased * ((count - 1) / count)

@@ -20,9 +20,15 @@ RATE_OF_HOST_ON = ("cpu",)
 """Kinds of devices that take the rate as a number of the host; elsewhere a graph reads it."""
 
 EXTRAS = (
-    "nesterov", "weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema", "loss_scale_factor",
+    "nesterov",
+    "weight_decay",
+    "clipnorm",
+    "global_clipnorm",
+    "clipvalue",
+    "use_ema",
+    "loss_scale_factor",
     "gradient_accumulation_steps",
-)  # fmt: skip
+)
 """Settings of Keras's optimisers that the fused operation does not have."""
 
 
@@ -105,10 +111,18 @@ class FusedDescent:
             if self._factor is not None:
                 gradients = torch._foreach_mul(gradients, self._factor)
             torch._fused_sgd_(
-                self._values, gradients, self._momenta, weight_decay=0.0, momentum=self._optimiser.momentum,
-                lr=-1.0, dampening=1.0 + self._rate if self._factor is None else 0.0, nesterov=False, maximize=False,
-                is_first_step=False, found_inf=found,
-            )  # fmt: skip
+                self._values,
+                gradients,
+                self._momenta,
+                weight_decay=0.0,
+                momentum=self._optimiser.momentum,
+                lr=-1.0,
+                dampening=1.0 + self._rate if self._factor is None else 0.0,
+                nesterov=False,
+                maximize=False,
+                is_first_step=False,
+                found_inf=found,
+            )
             if found is None:
                 self._optimiser.iterations.value.add_(1)
                 return

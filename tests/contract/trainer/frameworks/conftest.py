@@ -48,8 +48,16 @@ class Elsewhere:
     def _run(self, framework: str) -> dict[tuple[str, str], str | None]:
         tests = [item.nodeid for item in self._items if framework_of(item) == framework]
         report = self._folder / f"{framework}.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
-                   f"--basetemp={self._folder / framework}"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+            f"--basetemp={self._folder / framework}",
+        ]
         environment = {**os.environ, OWN: framework, "KERAS_BACKEND": framework}
         done = subprocess.run(
             [*command, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

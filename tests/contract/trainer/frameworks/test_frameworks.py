@@ -186,9 +186,16 @@ class Kept(RankReporter):
 @pytest.fixture
 def whole_request(tmp_path: Path) -> TrainRequest:
     """Two epochs of softmax regression with batch normalisation and dropout."""
-    digits = Architecture((Node("in", Input(32, 32, 3)), Node("bn", BatchNorm(), ("in",)),
-                           Node("flat", Flatten(), ("bn",)), Node("drop", Dropout(0.2), ("flat",)),
-                           Node("fc", Dense(10), ("drop",)), Node("softmax", Softmax(), ("fc",))))  # fmt: skip
+    digits = Architecture(
+        (
+            Node("in", Input(32, 32, 3)),
+            Node("bn", BatchNorm(), ("in",)),
+            Node("flat", Flatten(), ("bn",)),
+            Node("drop", Dropout(0.2), ("flat",)),
+            Node("fc", Dense(10), ("drop",)),
+            Node("softmax", Softmax(), ("fc",)),
+        )
+    )
     (tmp_path / "architecture.json").write_text(to_json(digits))
     return request_for("digits", architecture_path=str(tmp_path / "architecture.json"), batch_size=64, epochs=2)
 

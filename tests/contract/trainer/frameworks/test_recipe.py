@@ -164,9 +164,15 @@ def test_fused_normalisation_is_that_of_keras(trains_on: str, examples: tuple[in
 
 
 def trained_request(folder: Path) -> TrainRequest:
-    digits = Architecture((Node("in", Input(32, 32, 3)), Node("conv", Conv(2, stride=(8, 8)), ("in",)),
-                           Node("flat", Flatten(), ("conv",)), Node("fc", Dense(10), ("flat",)),
-                           Node("softmax", Softmax(), ("fc",))))  # fmt: skip
+    digits = Architecture(
+        (
+            Node("in", Input(32, 32, 3)),
+            Node("conv", Conv(2, stride=(8, 8)), ("in",)),
+            Node("flat", Flatten(), ("conv",)),
+            Node("fc", Dense(10), ("flat",)),
+            Node("softmax", Softmax(), ("fc",)),
+        )
+    )
     path = folder / "architecture.json"
     path.write_text(to_json(digits))
     return request_for("digits", architecture_path=str(path))

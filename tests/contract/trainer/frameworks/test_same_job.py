@@ -68,8 +68,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Train:
     def train(framework: str) -> Trained:
         need_frameworks(framework)
         folder = tmp_path_factory.mktemp(framework)
-        begin = Begin(trial=1, save_weights_path=str(folder / "weights.npz"),
-                      checkpoint_path=str(folder / "checkpoint.npz"))  # fmt: skip
+        begin = Begin(
+            trial=1, save_weights_path=str(folder / "weights.npz"), checkpoint_path=str(folder / "checkpoint.npz")
+        )
         built: list[Any] = []
         messages = asyncio.run(collect(config_on(framework), tiny_request(folder), folder / "log", begin, built))
         return Trained(list(messages), built[0], folder)
@@ -99,10 +100,12 @@ def test_phases_progress_and_every_image_once(framework: str, trained: Train) ->
 def a_few_steps(framework: str, start: Trained, folder: Path) -> tuple[Any, EpochFacts]:
     """Rows of the first steps from these weights, and the evaluation of the weights."""
     request, rows = tiny_request(folder), folder / f"{framework}.rows"
-    inherited = InheritedWeights(architecture_path=request.architecture_path, weights_path=str(start.weights),
-                                 morphs=(), noise=0.0)  # fmt: skip
-    begin = Begin(trial=1, inherited=inherited, only_steps=STEPS, evidence_path=str(rows),
-                  evaluate_path=str(start.weights))  # fmt: skip
+    inherited = InheritedWeights(
+        architecture_path=request.architecture_path, weights_path=str(start.weights), morphs=(), noise=0.0
+    )
+    begin = Begin(
+        trial=1, inherited=inherited, only_steps=STEPS, evidence_path=str(rows), evaluate_path=str(start.weights)
+    )
     (evaluated,) = epochs_of(asyncio.run(collect(config_on(framework), request, folder / "log", begin)))
     return read_rows(rows)[1], evaluated
 
@@ -135,9 +138,11 @@ def test_a_child_on_another_framework_has_its_parents_function(
     before, morph = trained(parent), Deepen("relu")
     grown = morph.apply(TINY)
     inherited = InheritedWeights(
-        architecture_path=tiny_request(tmp_path).architecture_path, weights_path=str(before.weights),
-        morphs=(morph_data(morph),), noise=0.0,
-    )  # fmt: skip
+        architecture_path=tiny_request(tmp_path).architecture_path,
+        weights_path=str(before.weights),
+        morphs=(morph_data(morph),),
+        noise=0.0,
+    )
     file = tmp_path / "child.npz"
     weights.save(file, weights.inherited(inherited, grown, seed=1))
     begin = Begin(trial=2, evaluate_path=str(file))

@@ -146,9 +146,11 @@ def test_a_warm_up_takes_little_of_an_accelerators_memory(trains_on: str, monkey
 
     limits: list[float] = []
     module = SimpleNamespace(
-        set_per_process_memory_fraction=limits.append, mem_get_info=lambda: (0, 80 * 10**9),
-        memory_reserved=lambda: 10**9, empty_cache=lambda: limits.append(-1),
-    )  # fmt: skip
+        set_per_process_memory_fraction=limits.append,
+        mem_get_info=lambda: (0, 80 * 10**9),
+        memory_reserved=lambda: 10**9,
+        empty_cache=lambda: limits.append(-1),
+    )
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
     for total, most in ((80, 7.4), (16, 4.0)):
         module.mem_get_info = lambda total=total: (0, total * 10**9)

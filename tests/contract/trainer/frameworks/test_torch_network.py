@@ -114,10 +114,12 @@ def passed(network: Any, model: Any, images: Any) -> dict[str, Any]:
     with torch.no_grad():
         evaluated = network(images, training=False)
     return {
-        "outputs": outputs, "evaluated": evaluated, "images": own,
+        "outputs": outputs,
+        "evaluated": evaluated,
+        "images": own,
         **{each.path: layout.original(value) for each, layout, value in zip(trained, layouts, gradients, strict=True)},
         **{each.path: each.value.clone() for each in model.non_trainable_weights},
-    }  # fmt: skip
+    }
 
 
 @ON_TORCH
@@ -186,8 +188,13 @@ def test_the_fused_descent_is_kerass(trains_on: str) -> None:
         for number, draw in enumerate(draws):
             own.set_rate(0.5 - 0.1 * number)
             layouts = map(parameters.layout, variables)
-            own.apply([layout.memory(torch.as_tensor(g, dtype=torch.float32)).contiguous()
-                       for layout, g in zip(layouts, draw, strict=True)], variables)  # fmt: skip
+            own.apply(
+                [
+                    layout.memory(torch.as_tensor(g, dtype=torch.float32)).contiguous()
+                    for layout, g in zip(layouts, draw, strict=True)
+                ],
+                variables,
+            )
         slots = (*variables, *optimiser.variables[2:])  # behind the number of updates, and the rate
         after.append([keras.ops.convert_to_numpy(each).copy() for each in slots])
         assert int(optimiser.iterations) == 4
@@ -200,8 +207,14 @@ def test_a_network_by_kerass_layers_trains_as_well(trains_on: str) -> None:
     from replica.trainer.frameworks.torch.steps import TorchSteps
 
     pool, soft = AveragePool((8, 8), (8, 8)), Node("soft", Softmax(), ("fc",))
-    layers = (Node("in", Input(8, 8, 3)), Node("conv", Conv(4), ("in",)), Node("pool", pool, ("conv",)),
-              Node("flat", Flatten(), ("pool",)), Node("fc", Dense(3), ("flat",)), soft)  # fmt: skip
+    layers = (
+        Node("in", Input(8, 8, 3)),
+        Node("conv", Conv(4), ("in",)),
+        Node("pool", pool, ("conv",)),
+        Node("flat", Flatten(), ("pool",)),
+        Node("fc", Dense(3), ("flat",)),
+        soft,
+    )
     request, model = request_for("digits"), built(Architecture(layers))
     steps = TorchSteps(model, build_optimiser(model, request), CLASSIFICATION, AloneCollective(), request)
     classes = np.arange(6) % 3

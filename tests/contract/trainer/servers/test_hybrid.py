@@ -63,9 +63,11 @@ FRAMEWORKS = ["tensorflow", "torch", "jax"]
 def setup(groups: int, size: int = 1, framework: str = "tensorflow", servers: int = 1) -> RankSetup:
     need_frameworks(framework)
     chosen = {
-        "run.dataset": "digits", "training.framework": framework, "training.groups": groups,
+        "run.dataset": "digits",
+        "training.framework": framework,
+        "training.groups": groups,
         "training.parameter_servers": servers,
-    }  # fmt: skip
+    }
     return WithServers(load_config(overrides=chosen), groups * size)
 
 
@@ -170,9 +172,12 @@ def processes(mark: str, **wanted: int) -> list[psutil.Process]:
 
 
 def train_and_kill(
-    folder: Path, wanted: dict[str, int], framework: str = "torch", over: Callable[[Seen], bool] | None = None,
+    folder: Path,
+    wanted: dict[str, int],
+    framework: str = "torch",
+    over: Callable[[Seen], bool] | None = None,
     **changes: Any,
-) -> Seen:  # fmt: skip
+) -> Seen:
     """Train in two groups; kill a process as soon as they train, and end when it is over."""
     seen = Seen()
 

@@ -50,9 +50,14 @@ FRESH = Begin(trial=1)
 def train(folder: Path, work: Work, framework: str, starter: str, ranks: int, begin: Begin = FRESH) -> list[EpochFacts]:
     """The epochs of a training, or with a new checkpoint only the first, whose state is kept."""
     need_frameworks(framework)
-    chosen = {"replica.rank_starter": starter, "training.framework": framework, "run.suite": "science",
-              "science.workloads": [work.workload], "science.size": "rehearsal",
-              "science.stop": "deadline"}  # fmt: skip
+    chosen = {
+        "replica.rank_starter": starter,
+        "training.framework": framework,
+        "run.suite": "science",
+        "science.workloads": [work.workload],
+        "science.size": "rehearsal",
+        "science.stop": "deadline",
+    }
     config = load_config(overrides=chosen)
     # One step an epoch, so that all ranks together have the batch of one; Adam's rate grows with
     # the square root of the ranks.

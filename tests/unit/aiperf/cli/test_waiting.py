@@ -69,9 +69,7 @@ def working(*lines: str) -> Iterator[Terminal]:
     """A verb with these lines of work."""
     ours, its = pty.openpty()
     program = PROGRAM + "".join(f"    {line}\n" for line in lines)
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=its, stderr=its
-    ) as process:  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=its, stderr=its) as process:
         os.close(its)
         try:
             yield Terminal(process, ours)

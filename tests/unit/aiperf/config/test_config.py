@@ -109,4 +109,13 @@ def test_other_texts_are_not_durations(text: str | float) -> None:
 
 def test_durations_for_people() -> None:
     assert [format_duration(s) for s in (-1, 0, 0.36, 6, 9.96, 44.6, 300, 3725, 43200)] == [
-        "0 s", "0 s", "0.4 s", "6 s", "10 s", "45 s", "5m00s", "1h02m", "12h00m"]  # fmt: skip
+        "0 s",
+        "0 s",
+        "0.4 s",
+        "6 s",
+        "10 s",
+        "45 s",
+        "5m00s",
+        "1h02m",
+        "12h00m",
+    ]

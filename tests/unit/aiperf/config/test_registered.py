@@ -19,9 +19,13 @@ TEXT = resources.files("aiperf.config").joinpath("fingerprints.toml").read_text(
 
 def entry(name: str, train: str = "a" * 64, **others: Any) -> dict[str, Any]:
     return {
-        "site": name, "date": datetime.date(2026, 1, 31), "software": "aiperf-hpc 0.2.0", "train": train,
-        "validation": "b" * 64, "archives": {"ILSVRC2012_img_train.tar": "c" * 64},
-    } | others  # fmt: skip
+        "site": name,
+        "date": datetime.date(2026, 1, 31),
+        "software": "aiperf-hpc 0.2.0",
+        "train": train,
+        "validation": "b" * 64,
+        "archives": {"ILSVRC2012_img_train.tar": "c" * 64},
+    } | others
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,17 @@ def test_the_spaces_of_the_data_sets_are_valid() -> None:
 
 def test_every_kind_of_nni_is_read(tmp_path: Path) -> None:
     values: dict[str, list[Any]] = {
-        "choice": [1, 2.5, "a"], "randint": [3, 7], "uniform": [0, 1], "quniform": [1, 2, 0.4],
-        "loguniform": [0.001, 1], "qloguniform": [1, 100, 10], "normal": [0, 1], "qnormal": [0, 4, 2],
-        "lognormal": [0, 1], "qlognormal": [0, 1, 0.5],
-    }  # fmt: skip
+        "choice": [1, 2.5, "a"],
+        "randint": [3, 7],
+        "uniform": [0, 1],
+        "quniform": [1, 2, 0.4],
+        "loguniform": [0.001, 1],
+        "qloguniform": [1, 100, 10],
+        "normal": [0, 1],
+        "qnormal": [0, 4, 2],
+        "lognormal": [0, 1],
+        "qlognormal": [0, 1, 0.5],
+    }
     assert values.keys() == CHECKS.keys()
     document = {kind: {"_type": kind, "_value": value} for kind, value in values.items()}
     space = read_space(write(tmp_path / "space.json", document), known=tuple(values))
@@ -64,10 +71,17 @@ def test_all_errors_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "document",
-    ["", "[]", "{}", '{"momentum": 3}', '{"momentum": {"_type": "choice"}}',
-     '{"momentum": {"_type": "choice", "_value": []}}', '{"momentum": {"_type": "uniform", "_value": [1]}}',
-     '{"momentum": {"_type": "uniform", "_value": 3}}'],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        "{}",
+        '{"momentum": 3}',
+        '{"momentum": {"_type": "choice"}}',
+        '{"momentum": {"_type": "choice", "_value": []}}',
+        '{"momentum": {"_type": "uniform", "_value": [1]}}',
+        '{"momentum": {"_type": "uniform", "_value": 3}}',
+    ],
+)
 def test_what_is_not_a_space_is_refused(tmp_path: Path, document: str) -> None:
     path = tmp_path / "space.json"
     path.write_text(document)

@@ -17,13 +17,40 @@ from aiperf.run_directory.manifest import read_manifest, write_manifest
 from aiperf.run_directory.paths import RunPaths
 
 WRONG: tuple[object, ...] = (
-    -7, 0, 10**9, 1.5, -0.5, math.inf, math.nan, "", "no such value", "x" * 300, True, [], [None], [1.5], ["a", 1],
-    {}, {"a": 1},
-)  # fmt: skip
+    -7,
+    0,
+    10**9,
+    1.5,
+    -0.5,
+    math.inf,
+    math.nan,
+    "",
+    "no such value",
+    "x" * 300,
+    True,
+    [],
+    [None],
+    [1.5],
+    ["a", 1],
+    {},
+    {"a": 1},
+)
 """Values of several kinds, of which every setting refuses some."""
 
-TELLTALES = ("Input should", "Value error", "type=", "input_value", "pydantic", "not permitted", "validation error",
-             "at most 100 characters", "Annotated", "Literal", "<class", "NoneType")  # fmt: skip
+TELLTALES = (
+    "Input should",
+    "Value error",
+    "type=",
+    "input_value",
+    "pydantic",
+    "not permitted",
+    "validation error",
+    "at most 100 characters",
+    "Annotated",
+    "Literal",
+    "<class",
+    "NoneType",
+)
 
 
 def problems_of(key: str) -> Iterator[str]:

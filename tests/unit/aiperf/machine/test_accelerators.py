@@ -110,10 +110,15 @@ def test_a_lost_card_costs_no_other_and_is_named(monkeypatch: pytest.MonkeyPatch
     assert "of replica 0 has lost accelerators: GPU 2: GPU is lost; reset or restart it" in warning
 
 
-@pytest.mark.parametrize(("answer", "lost"), [
-    (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, True), (pynvml.NVML_ERROR_UNKNOWN, True),
-    (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, False), (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, True),
+        (pynvml.NVML_ERROR_UNKNOWN, True),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, False),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, False),
+    ],
+)
 def test_a_driver_that_refuses_all_cards_is_named(answer: int, lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> None:
         raise pynvml.NVMLError(answer)
@@ -142,8 +147,11 @@ def test_slices_of_a_gpu_are_accelerators_with_their_own_memory(monkeypatch: pyt
     FakeDriver(gpus=2, slices=(40, 20)).install(monkeypatch.setattr)
     found = find_accelerators({})
     assert [(each.word, each.memory_bytes >> 30) for each in found] == [
-        ("MIG-0-0", 40), ("MIG-0-1", 20), ("MIG-1-0", 40), ("MIG-1-1", 20)
-    ]  # fmt: skip
+        ("MIG-0-0", 40),
+        ("MIG-0-1", 20),
+        ("MIG-1-0", 40),
+        ("MIG-1-1", 20),
+    ]
     (own,) = find_accelerators({"CUDA_VISIBLE_DEVICES": "MIG-1-1"})
     assert (own.index, own.memory_bytes >> 30) == (1, 20)
     (first,) = find_accelerators({"CUDA_VISIBLE_DEVICES": "1"})

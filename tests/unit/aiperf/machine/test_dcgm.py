@@ -39,8 +39,10 @@ def install(folder: Path, patch: pytest.MonkeyPatch, dmon: str = DMON, code: int
     (folder / "discovery.txt").write_text(DISCOVERY)
     (folder / "dmon.txt").write_text(dmon)
     program = folder / "dcgmi"
-    program.write_text(f'#!/bin/sh\necho "$@" >> "{folder}/calls"\nwhile read -r line; do echo "$line"; done '
-                       f'< "{folder}/$1.txt"\nexit {code}\n')  # fmt: skip
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >> "{folder}/calls"\nwhile read -r line; do echo "$line"; done '
+        f'< "{folder}/$1.txt"\nexit {code}\n'
+    )
     program.chmod(0o755)
     patch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
@@ -48,11 +50,16 @@ def install(folder: Path, patch: pytest.MonkeyPatch, dmon: str = DMON, code: int
 def test_activity_is_that_of_each_gpu_by_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch)
     dcgm = Dcgm()
-    expected = {"dcgm": [
-        {"uuid": "GPU-34bf77d1-c686-6821-79a8-32d326c5039c", "DCGM_FI_PROF_SM_ACTIVE": 0.912,
-         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.521},
-        {"uuid": "GPU-f5046fa5-3db4-45e8-870a-dc1376becaa5", "DCGM_FI_PROF_SM_ACTIVE": 0.905},
-    ]}  # fmt: skip
+    expected = {
+        "dcgm": [
+            {
+                "uuid": "GPU-34bf77d1-c686-6821-79a8-32d326c5039c",
+                "DCGM_FI_PROF_SM_ACTIVE": 0.912,
+                "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.521,
+            },
+            {"uuid": "GPU-f5046fa5-3db4-45e8-870a-dc1376becaa5", "DCGM_FI_PROF_SM_ACTIVE": 0.905},
+        ]
+    }
     assert dcgm() == dcgm() == expected
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls == ["discovery -l", *["dmon -e 1002,1004 -d 200 -c 2"] * 2], "UUIDs are asked for once"

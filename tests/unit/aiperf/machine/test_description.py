@@ -34,22 +34,27 @@ FILES = {
         f"sys/class/infiniband/mlx5_{card}/{name}": f"{value}\n"
         for card in range(4)
         for name, value in (
-            ("ports/1/state", "4: ACTIVE" if card else "1: DOWN"), ("ports/1/rate", "400 Gb/sec (4X NDR)"),
-            ("ports/1/link_layer", "InfiniBand"), ("hca_type", "MT4129"),
+            ("ports/1/state", "4: ACTIVE" if card else "1: DOWN"),
+            ("ports/1/rate", "400 Gb/sec (4X NDR)"),
+            ("ports/1/link_layer", "InfiniBand"),
+            ("hca_type", "MT4129"),
         )
     },
     **{
         f"sys/bus/pci/devices/0000:{card}7:00.0/{name}": f"{value}\n"
         for card in range(1, 5)
         for name, value in (
-            ("class", "0x030200"), ("max_link_speed", "32.0 GT/s PCIe"), ("max_link_width", 16),
-            ("current_link_speed", "32.0 GT/s PCIe"), ("current_link_width", 8 if card == 4 else 16),
+            ("class", "0x030200"),
+            ("max_link_speed", "32.0 GT/s PCIe"),
+            ("max_link_width", 16),
+            ("current_link_speed", "32.0 GT/s PCIe"),
+            ("current_link_width", 8 if card == 4 else 16),
             ("numa_node", card // 3),
         )
     },
     "sys/bus/pci/devices/0000:00:1f.0/class": "0x060100\n",
     "run/.containerenv": 'engine="podman-4.3.1"\nimage="registry/aiperf:1"\n',
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -66,13 +71,19 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_node_describes_its_parts(root: Path) -> None:
     found = describe_parts({})
     expected = {
-        "cpu_sockets": 2, "cpu_cores": 4, "cpu_max_mhz": 3800.0, "numa_nodes": 2, "cpu_affinity": "0-2,6",
+        "cpu_sockets": 2,
+        "cpu_cores": 4,
+        "cpu_max_mhz": 3800.0,
+        "numa_nodes": 2,
+        "cpu_affinity": "0-2,6",
         "cpu_caches": "L1d 48K, L1i 32K, L2 2048K, L3 32768K",
         "accelerator_pcie": "3 x PCIe 5 x16; 1 x PCIe 5 x16, now PCIe 5 x8",
         "accelerator_numa": "2 at node 0, 2 at node 1",
-        "network": "1 x 25 Gbit/s", "infiniband": "3 x 400 Gb/sec (4X NDR), InfiniBand, MT4129",
-        "container": "podman", "container_image": "registry/aiperf:1",
-    }  # fmt: skip
+        "network": "1 x 25 Gbit/s",
+        "infiniband": "3 x 400 Gb/sec (4X NDR), InfiniBand, MT4129",
+        "container": "podman",
+        "container_image": "registry/aiperf:1",
+    }
     assert {name: found.get(name) for name in expected} == expected
     json.dumps(found, allow_nan=False)
 
@@ -162,10 +173,12 @@ def test_gpus_describe_clocks_nvlinks_and_their_places(root: Path, monkeypatch: 
         return 40 if one // 2 == other // 2 else 50
 
     for name, answer in (
-        ("DeviceGetHandleByIndex", lambda index: index), ("DeviceGetMaxClockInfo", lambda gpu, kind: 1980),
-        ("DeviceGetNvLinkState", link), ("DeviceGetTopologyCommonAncestor", ancestor),
+        ("DeviceGetHandleByIndex", lambda index: index),
+        ("DeviceGetMaxClockInfo", lambda gpu, kind: 1980),
+        ("DeviceGetNvLinkState", link),
+        ("DeviceGetTopologyCommonAncestor", ancestor),
         ("DeviceGetNvLinkVersion", lambda gpu, number: pynvml.NVML_NVLINK_VERSION_4_0),
-    ):  # fmt: skip
+    ):
         monkeypatch.setattr(pynvml, f"nvml{name}", answer)
     found = describe_parts({})
     assert found["accelerator_clock"] == "4 x 1980 MHz"

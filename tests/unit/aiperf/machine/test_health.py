@@ -65,8 +65,12 @@ def test_ports_of_infiniband_are_added_and_what_cannot_be_read_is_left_out(root:
         root, "mlx5_0", port_rcv_data=1000, port_xmit_data=500, symbol_error=3, port_xmit_discards=2, link_downed=1
     )
     write_port(root, "mlx5_1", port_rcv_data=1, symbol_error="N/A (not supported)", link_downed=0)
-    assert sample_infiniband() == {"infiniband_received_bytes": 4004, "infiniband_sent_bytes": 2000,
-                                   "infiniband_errors": 5, "infiniband_link_downs": 1}  # fmt: skip
+    assert sample_infiniband() == {
+        "infiniband_received_bytes": 4004,
+        "infiniband_sent_bytes": 2000,
+        "infiniband_errors": 5,
+        "infiniband_link_downs": 1,
+    }
 
 
 def test_cpus_that_were_hot_and_threads_that_waited_for_a_quota(
@@ -124,9 +128,13 @@ def test_a_driver_without_events_costs_nothing_else(monkeypatch: pytest.MonkeyPa
 def test_a_gpu_is_sampled_with_its_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeDriver().install(monkeypatch.setattr)
     answers = {
-        "CurrentClocksEventReasons": 0x44, "TotalEccErrors": 2, "RemappedRows": (1, 0, False, True),
-        "CurrPcieLinkWidth": 8, "MaxPcieLinkWidth": 16, "PcieReplayCounter": 7,
-    }  # fmt: skip
+        "CurrentClocksEventReasons": 0x44,
+        "TotalEccErrors": 2,
+        "RemappedRows": (1, 0, False, True),
+        "CurrPcieLinkWidth": 8,
+        "MaxPcieLinkWidth": 16,
+        "PcieReplayCounter": 7,
+    }
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", lambda *_, answer=answer: answer)
     value = SimpleNamespace(ulVal=0, ullVal=11, uiVal=0)
@@ -135,9 +143,17 @@ def test_a_gpu_is_sampled_with_its_signs(monkeypatch: pytest.MonkeyPatch) -> Non
     (gpu,) = Nvidia.sample()
     signs = {name.removeprefix("DCGM_FI_DEV_"): gpu[name] for name in list(gpu)[9:]}
     assert signs == {
-        "MEM_CLOCK": 1410, "CLOCKS_EVENT_REASONS": 0x44, "ECC_SBE_VOL_TOTAL": 2, "ECC_DBE_VOL_TOTAL": 2,
-        "CORRECTABLE_REMAPPED_ROWS": 1, "UNCORRECTABLE_REMAPPED_ROWS": 0, "ROW_REMAP_FAILURE": 1,
-        "PCIE_LINK_WIDTH": 8, "PCIE_MAX_LINK_WIDTH": 16, "PCIE_REPLAY_COUNTER": 7,
-        "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": 11, "NVLINK_REPLAY_ERROR_COUNT_TOTAL": 11,
+        "MEM_CLOCK": 1410,
+        "CLOCKS_EVENT_REASONS": 0x44,
+        "ECC_SBE_VOL_TOTAL": 2,
+        "ECC_DBE_VOL_TOTAL": 2,
+        "CORRECTABLE_REMAPPED_ROWS": 1,
+        "UNCORRECTABLE_REMAPPED_ROWS": 0,
+        "ROW_REMAP_FAILURE": 1,
+        "PCIE_LINK_WIDTH": 8,
+        "PCIE_MAX_LINK_WIDTH": 16,
+        "PCIE_REPLAY_COUNTER": 7,
+        "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": 11,
+        "NVLINK_REPLAY_ERROR_COUNT_TOTAL": 11,
         "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": 11,
-    }  # fmt: skip
+    }

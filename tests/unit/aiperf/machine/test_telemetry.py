@@ -106,8 +106,13 @@ def sample(t_s: float, **fields: object) -> dict[str, Any]:
 
 def gpu(percent: float, power_w: float, energy_j: float | None = None) -> dict[str, Any]:
     counter = {} if energy_j is None else {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": energy_j * 1000}
-    return {"DCGM_FI_DEV_GPU_UTIL": percent, "DCGM_FI_DEV_POWER_USAGE": power_w, "DCGM_FI_DEV_FB_USED": 100,
-            "DCGM_FI_DEV_FB_TOTAL": 400, **counter}  # fmt: skip
+    return {
+        "DCGM_FI_DEV_GPU_UTIL": percent,
+        "DCGM_FI_DEV_POWER_USAGE": power_w,
+        "DCGM_FI_DEV_FB_USED": 100,
+        "DCGM_FI_DEV_FB_TOTAL": 400,
+        **counter,
+    }
 
 
 def test_energy_and_use_by_hand(tmp_path: Path) -> None:
@@ -137,23 +142,32 @@ def card(name: str, energy_j: float) -> dict[str, Any]:
 ENERGIES: dict[str, tuple[list[list[dict[str, Any]]], float, float]] = {
     "two cards": ([[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)] for t in range(11)], 2000.0, 0.0),
     "a card is lost": (
-        [[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)][: 2 if t < 6 else 1] for t in range(11)], 1500.0, 0.25,
+        [[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)][: 2 if t < 6 else 1] for t in range(11)],
+        1500.0,
+        0.25,
     ),
     "the first card is lost, so that the other one takes its place": (
-        [[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)][0 if t < 6 else 1 :] for t in range(11)], 1500.0, 0.25,
+        [[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)][0 if t < 6 else 1 :] for t in range(11)],
+        1500.0,
+        0.25,
     ),
     "a card is away for a while": (
         [[card("a", 5e6 + 100 * t), card("b", 7e6 + 100 * t)][: 1 if 3 <= t < 6 else 2] for t in range(11)],
-        2000.0, 0.0,
+        2000.0,
+        0.0,
     ),
     "the driver is loaded again": (
-        [[card("a", 5e6 + 100 * t if t < 6 else 100 * (t - 6) + 30)] for t in range(11)], 500.0 + 30 + 400, 0.1,
+        [[card("a", 5e6 + 100 * t if t < 6 else 100 * (t - 6) + 30)] for t in range(11)],
+        500.0 + 30 + 400,
+        0.1,
     ),
     "young counters": ([[card("a", 100 * t if t < 6 else 100 * (t - 6) + 30)] for t in range(11)], 930.0, 0.1),
     "a counter at each of several resets": (
-        [[card("a", [0, 100, 10, 110, 20, 120, 30, 130, 40, 140, 240][t])] for t in range(11)], 700.0, 0.4,
+        [[card("a", [0, 100, 10, 110, 20, 120, 30, 130, 40, 140, 240][t])] for t in range(11)],
+        700.0,
+        0.4,
     ),
-}  # fmt: skip
+}
 """Samples every 10 s of a run of 100 s; the joules, and the share of the time without them."""
 
 

@@ -30,9 +30,17 @@ from tests.support.fuzz import examples
 
 LINK = "0" * 64
 EPOCH = EpochCompleted(
-    trial=1, epoch=2, images_trained=3, images_evaluated=4, correct=1, loss=1.0, validation_loss=1.5,
-    learning_rate=0.1, evidence=LINK, weights=LINK,
-)  # fmt: skip
+    trial=1,
+    epoch=2,
+    images_trained=3,
+    images_evaluated=4,
+    correct=1,
+    loss=1.0,
+    validation_loss=1.5,
+    learning_rate=0.1,
+    evidence=LINK,
+    weights=LINK,
+)
 BODIES: list[tuple[AnyBody, str]] = [
     (PhaseBegan(replica=1, trial=None, phase="idle"), '{"type":"phase","replica":1,"trial":null,"phase":"idle"}'),
     (ProgressMade(trial=1, epoch=2, images_trained=3, images_evaluated=0),
@@ -138,7 +146,7 @@ def test_a_loss_that_is_not_a_number_is_read_for_a_check_to_find(value: float) -
         (line_of(BODIES[0][1], version=1).replace(b'"version":1', b'"version":2'), "the checksum does not fit"),
         (line_of(BODIES[0][1])[:-1], "does not end with a checksum"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_a_record_is_refused_with_its_place(line: bytes, says: str) -> None:
     with pytest.raises(RecordDamagedError) as caught:
         decode_record(line)

@@ -109,10 +109,16 @@ def test_a_workload_that_does_not_count_correct_images_has_a_quality(tmp_path: P
     run = HandMadeRun(tmp_path).at(0).release(600).at(1).start_trial(1)
     run.at(9).replicas[0].append(
         EpochCompleted(
-            trial=1, epoch=1, images_trained=10, images_evaluated=5, loss=1.0, validation_loss=1.0,
-            learning_rate=0.1, measured_quality=0.8,
+            trial=1,
+            epoch=1,
+            images_trained=10,
+            images_evaluated=5,
+            loss=1.0,
+            validation_loss=1.0,
+            learning_rate=0.1,
+            measured_quality=0.8,
         )
-    )  # fmt: skip
+    )
     run.end_trial(1)
     ledger = folded(HistoryReader(run.paths).read_new().records)
     assert ledger.trials[1].accuracy is None

@@ -31,9 +31,11 @@ def test_between_two_points_the_later_one_counts_and_beyond_the_last_none() -> N
 
 def test_a_point_is_the_lowest_error_by_then_and_its_band_is_that_of_the_images() -> None:
     trainings = [
-        [(1.0, 90, 100), (2.5, 36, 100), (3.0, 49, 100)], [(1.5, 90, 100), (2.5, 36, 100), (3.5, 30, 100)],
-        *[[(1.0, 90, 100), (3.0, 36, 100)]] * 3, [(1.2, 90, 100)],
-    ]  # fmt: skip
+        [(1.0, 90, 100), (2.5, 36, 100), (3.0, 49, 100)],
+        [(1.5, 90, 100), (2.5, 36, 100), (3.5, 30, 100)],
+        *[[(1.0, 90, 100), (3.0, 36, 100)]] * 3,
+        [(1.2, 90, 100)],
+    ]
     points = points_of(trainings, [0.5, 2, 3, 9])
     assert [point.epochs for point in points] == [2, 3], "none has an epoch by 0.5; one goes beyond 3"
     assert [point.error for point in points] == [0.9, 0.36]

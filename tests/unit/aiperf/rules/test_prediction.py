@@ -86,8 +86,10 @@ def test_the_prediction_is_never_below_the_best_measured_nor_above_one(accuracie
 def test_predictions_of_many_trainings_are_near_those_of_each(
     noises: list[list[float]], maximum: int, amount: float
 ) -> None:
-    trainings = [{epoch: 0.8 * (1 - 0.7**epoch) * (1 - amount * noise) for epoch, noise in enumerate(own, start=1)}
-                 for own in noises]  # fmt: skip
+    trainings = [
+        {epoch: 0.8 * (1 - 0.7**epoch) * (1 - amount * noise) for epoch, noise in enumerate(own, start=1)}
+        for own in noises
+    ]
     for training, found in zip(trainings, nearly_predicted(trainings, maximum), strict=True):
         expected = predicted_accuracy(training, maximum)
         assert isnan(found) or (expected is not None and abs(found - expected) < NEARLY)

@@ -28,9 +28,15 @@ from aiperf.rules.table import (
 )
 
 GOOD = RunFacts(
-    load_config(preset="official"), "deadline", 43200.0, 0.25, 1_000_000, ("mixed_bfloat16",),
-    initial_operations=RESNET50_OPERATIONS, fingerprints=("ab" * 32,),
-)  # fmt: skip
+    load_config(preset="official"),
+    "deadline",
+    43200.0,
+    0.25,
+    1_000_000,
+    ("mixed_bfloat16",),
+    initial_operations=RESNET50_OPERATIONS,
+    fingerprints=("ab" * 32,),
+)
 
 
 def broken(facts: RunFacts) -> set[str]:
@@ -128,9 +134,16 @@ def test_the_rule_names_the_fingerprint_that_imagenet_must_have(monkeypatch: pyt
         assert rule.passed is met
 
 
-@pytest.mark.parametrize(("failed", "trials", "met"), [
-    (5, 6, True), (6, 100, False), (6, 120, True), (60, 1000, False), (0, 0, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("failed", "trials", "met"),
+    [
+        (5, 6, True),
+        (6, 100, False),
+        (6, 120, True),
+        (60, 1000, False),
+        (0, 0, True),
+    ],
+)
 def test_few_trainings_may_fail(failed: int, trials: int, met: bool) -> None:
     found = replace(GOOD, trials=trials, failed_trials=failed)
     assert broken(found) == (set() if met else {"failures"})
@@ -157,10 +170,17 @@ def test_a_space_in_the_run_directory_breaks_its_rule() -> None:
 def test_the_official_preset_gives_every_setting_that_a_rule_fixes() -> None:
     preset = tomllib.loads(resources.files("aiperf").joinpath("presets/official.toml").read_text(encoding="utf-8"))
     given = {f"{section}.{name}": value for section, own in preset.items() for name, value in own.items()}
-    assert given.items() >= {
-        "run.seed": SEED, "search.max_growth": MAXIMUM_GROWTH, "search.hpo_points": HPO_POINTS,
-        "search.initial_architecture": "resnet50", "training.max_epochs": MINIMUM_EPOCHS, "telemetry.interval": "30s",
-    }.items()  # fmt: skip
+    assert (
+        given.items()
+        >= {
+            "run.seed": SEED,
+            "search.max_growth": MAXIMUM_GROWTH,
+            "search.hpo_points": HPO_POINTS,
+            "search.initial_architecture": "resnet50",
+            "training.max_epochs": MINIMUM_EPOCHS,
+            "telemetry.interval": "30s",
+        }.items()
+    )
     assert not {"search.space", "replica.accelerator_memory_gib"} & given.keys()
 
 

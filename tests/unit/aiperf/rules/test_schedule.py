@@ -33,16 +33,28 @@ def walk(outcomes: list[bool], search: SearchSection) -> list[Assignment]:
 def test_hyperparameters_are_tuned_from_the_fourth_round_on() -> None:
     found = walk([True] * 9, SearchSection())
     assert [(item.round, item.point, item.base) for item in found] == [
-        (1, 0, None), (2, 0, None), (3, 0, None), (4, 0, None), (4, 1, 4), (4, 2, 4),
-        (5, 0, None), (5, 1, 7), (5, 2, 7), (6, 0, None),
-    ]  # fmt: skip
+        (1, 0, None),
+        (2, 0, None),
+        (3, 0, None),
+        (4, 0, None),
+        (4, 1, 4),
+        (4, 2, 4),
+        (5, 0, None),
+        (5, 1, 7),
+        (5, 2, 7),
+        (6, 0, None),
+    ]
 
 
 def test_a_failed_training_is_repeated_and_a_failed_point_is_not() -> None:
     found = walk([False, True, False, True], SearchSection(hpo_first_round=1, hpo_points=2))
     assert [(item.round, item.point, item.base) for item in found] == [
-        (1, 0, None), (1, 0, None), (1, 1, 2), (1, 2, 2), (2, 0, None),
-    ]  # fmt: skip
+        (1, 0, None),
+        (1, 0, None),
+        (1, 1, 2),
+        (1, 2, 2),
+        (2, 0, None),
+    ]
 
 
 def test_without_tuning_there_are_no_points() -> None:

@@ -21,10 +21,15 @@ def epoch_at(time_ms: int, epoch: int, correct: int) -> Stamped[EpochFacts]:
     return Stamped(
         time_ms,
         EpochFacts(
-            epoch=epoch, images_trained=100, images_evaluated=10, correct=correct,
-            loss=1.0, validation_loss=1.0, learning_rate=0.1,
+            epoch=epoch,
+            images_trained=100,
+            images_evaluated=10,
+            correct=correct,
+            loss=1.0,
+            validation_loss=1.0,
+            learning_rate=0.1,
         ),
-    )  # fmt: skip
+    )
 
 
 def progress_at(time_ms: int, epoch: int, trained: int, evaluated: int = 0) -> Stamped[ProgressFacts]:
@@ -121,8 +126,21 @@ def test_columns_of_work_say_the_same_as_its_trials(run: list[TrialWork], at_ms:
 
 def test_sums_beyond_64_bits_are_exact() -> None:
     many = 10**15
-    epochs = [Stamped(at, EpochFacts(epoch=at, images_trained=many - 1, images_evaluated=many, correct=1, loss=1.0,
-                                     validation_loss=1.0, learning_rate=0.1)) for at in range(1, 12)]  # fmt: skip
+    epochs = [
+        Stamped(
+            at,
+            EpochFacts(
+                epoch=at,
+                images_trained=many - 1,
+                images_evaluated=many,
+                correct=1,
+                loss=1.0,
+                validation_loss=1.0,
+                learning_rate=0.1,
+            ),
+        )
+        for at in range(1, 12)
+    ]
     run = [TrialWork(Operations(10**12 + 7, 10**12), tuple(epochs[:count])) for count in (1, 11, 5)]
     assert columns_of(run).operations_done(99).tolist() == [work_done([trial], 99) for trial in run]
     assert timeline(run, 0, 20)[-1].ops == operations_per_second(work_done(run, 20), 20)

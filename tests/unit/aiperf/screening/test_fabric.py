@@ -19,12 +19,19 @@ from aiperf.screening.judgement import Measured, judge
 from aiperf.screening.messages import Collective, Timed
 
 
-@pytest.mark.parametrize(("collective", "ranks", "expected"), [
-    # nccl-tests, doc/PERFORMANCE.md: all-reduce 2 (n - 1) / n, send and receive 1, the others
-    # (n - 1) / n
-    ("all_reduce", 2, 1.0), ("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("all_to_all", 4, 0.75),
-    ("send_receive", 2, 1.0), ("send_receive", 8, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("collective", "ranks", "expected"),
+    [
+        # nccl-tests, doc/PERFORMANCE.md: all-reduce 2 (n - 1) / n, send and receive 1, the others
+        # (n - 1) / n
+        ("all_reduce", 2, 1.0),
+        ("all_reduce", 8, 1.75),
+        ("all_gather", 8, 0.875),
+        ("all_to_all", 4, 0.75),
+        ("send_receive", 2, 1.0),
+        ("send_receive", 8, 1.0),
+    ],
+)
 def test_bus_bandwidth_is_that_of_nccl_tests(collective: Collective, ranks: int, expected: float) -> None:
     timed = Timed(collective=collective, size=1_000_000, seconds=0.001)
     assert bus_bandwidth(timed, ranks) == pytest.approx(expected * 1e9)
@@ -42,10 +49,14 @@ def meeting(*nodes: str, latency_s: float = 1e-5, rate: float = 1e10, spread: fl
     """A meeting whose all-reduces take a ring's times."""
     ranks = max(2, len(nodes))
     times = tuple(
-        Timed(collective="all_reduce", size=size, spread=spread,
-              seconds=2 * (ranks - 1) * (latency_s + size / ranks / rate))
+        Timed(
+            collective="all_reduce",
+            size=size,
+            spread=spread,
+            seconds=2 * (ranks - 1) * (latency_s + size / ranks / rate),
+        )
         for size in (8, 1 << 16, 1 << 20, 1 << 24)
-    )  # fmt: skip
+    )
     return Meeting(nodes=nodes, ranks=ranks, library="gloo", number=number, times=times)
 
 
@@ -88,8 +99,9 @@ def test_a_slow_link_between_good_nodes_is_remarked_on_if_it_is_slow_in_every_pa
     nodes = ["a", "b", "c", "d"]
 
     def one_pass(number: int, rate: float) -> list[Meeting]:
-        return [meeting(*pair, number=number, rate=rate if pair == ("a", "b") else 1e10)
-                for pair in combinations(nodes, 2)]  # fmt: skip
+        return [
+            meeting(*pair, number=number, rate=rate if pair == ("a", "b") else 1e10) for pair in combinations(nodes, 2)
+        ]
 
     always = one_pass(0, 2e9) + one_pass(1, 2e9)
     assert [text.partition(":")[0] for text in slow_pairs(always, ())] == ["a - b"]

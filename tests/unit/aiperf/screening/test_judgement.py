@@ -23,8 +23,9 @@ def cluster(
         values[node, measure] *= factor
     for node in range(nodes):
         for measure in range(MEASURES):
-            row = Row(device="gpu0", kind=kind, measure=f"m{measure}", value=max(1.0, values[node, measure]),
-                      spread=noise)  # fmt: skip
+            row = Row(
+                device="gpu0", kind=kind, measure=f"m{measure}", value=max(1.0, values[node, measure]), spread=noise
+            )
             yield Measured(f"n{node}", row)
 
 
@@ -75,8 +76,12 @@ def test_a_device_is_not_bad_within_the_share_however_even_the_others_are() -> N
 
 def test_devices_of_other_kinds_are_not_compared() -> None:
     slow = [Measured(f"old{item.node}", item.row) for item in cluster(8, 0.001, 2, kind="older GPU")]
-    halved = [Measured(item.node, Row(device="gpu0", kind=item.row.kind, measure=item.row.measure,
-                                      value=(item.row.value or 0) / 2)) for item in slow]  # fmt: skip
+    halved = [
+        Measured(
+            item.node, Row(device="gpu0", kind=item.row.kind, measure=item.row.measure, value=(item.row.value or 0) / 2)
+        )
+        for item in slow
+    ]
     assert judge([[*cluster(8, 0.001, 1), *halved]]) == []
 
 
@@ -92,8 +97,10 @@ def test_a_floor_names_all_that_are_below_even_if_all_are_alike() -> None:
 def test_the_scatter_of_the_measurements_themselves_is_a_spread() -> None:
     def noisy(spread: float) -> list[Measured]:
         values = [1.0, 1.0, 1.0, 0.8]
-        return [Measured(f"n{number}", Row(device="cpu", kind="CPU", measure="triad", value=value, spread=spread))
-                for number, value in enumerate(values)]  # fmt: skip
+        return [
+            Measured(f"n{number}", Row(device="cpu", kind="CPU", measure="triad", value=value, spread=spread))
+            for number, value in enumerate(values)
+        ]
 
     assert places(judge([noisy(0.01)])) == {("n3", "triad")}
     assert judge([noisy(0.2)]) == []
@@ -117,11 +124,16 @@ def scattered(seed: int, slow: float = 1.0) -> list[list[Measured]]:
     factors = np.exp(0.35 * generator.normal(size=(3, 4, MEASURES)))
     factors[:, 2, 0] *= slow
     return [
-        [Measured(f"n{node}", Row(device="network", kind="gloo", measure=f"m{measure}", spread=0.5,
-                                  value=1e9 * found[node, measure]))
-         for node in range(4) for measure in range(MEASURES)]
+        [
+            Measured(
+                f"n{node}",
+                Row(device="network", kind="gloo", measure=f"m{measure}", spread=0.5, value=1e9 * found[node, measure]),
+            )
+            for node in range(4)
+            for measure in range(MEASURES)
+        ]
         for found in factors
-    ]  # fmt: skip
+    ]
 
 
 def test_of_values_that_scatter_one_far_below_all_others_is_named() -> None:

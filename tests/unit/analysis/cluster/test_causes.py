@@ -64,8 +64,12 @@ def test_a_replica_that_waits_no_longer_than_others_is_slow_by_its_training(tmp_
 
 EIGHT, DURATION_S, EPOCH_S = 8, 600, 30.0
 
-CAUSES = {"quota": "a CPU quota held", "input": "waiting for images", "storage": "storage takes",
-          "clocks": "slowed down by hardware thermal slowdown"}  # fmt: skip
+CAUSES = {
+    "quota": "a CPU quota held",
+    "input": "waiting for images",
+    "storage": "storage takes",
+    "clocks": "slowed down by hardware thermal slowdown",
+}
 """What is planted, and words of the evidence."""
 
 
@@ -83,8 +87,10 @@ def planted(root: Path, seed: int, cause: str | None) -> list[EffectPart]:
                 extra_s = even_s * (factor - 1) if own else 0.0
                 stored_s = extra_s if cause == "storage" else 0.0
                 lasts_s: dict[Phase, float] = {
-                    "storage": 0.5 + stored_s, "train": 0.8 * even_s + extra_s - stored_s, "evaluate": 0.2 * even_s,
-                }  # fmt: skip
+                    "storage": 0.5 + stored_s,
+                    "train": 0.8 * even_s + extra_s - stored_s,
+                    "evaluate": 0.2 * even_s,
+                }
                 for name, phase_s in lasts_s.items():
                     run.replicas[replica].append(PhaseBegan(replica=replica, trial=trial, phase=name))
                     begin_s += phase_s
@@ -107,10 +113,19 @@ def sample_node(run: HandMadeRun, replica: int, cause: str | None, rng: random.R
     lines: list[dict[str, Any]] = [{"version": 1, "host": f"n{replica}", "writer": f"replica-{replica:04d}-1"}]
     for t_s in range(0, DURATION_S + 1, 20):
         clock = rng.gauss(1400 if cause == "clocks" else 1700, 10)
-        card = {"uuid": f"GPU-{replica}", "DCGM_FI_DEV_SM_CLOCK": clock,
-                "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x44 if cause == "clocks" else 0x4}  # fmt: skip
-        lines.append({"time": format_utc(T0_MS + 1000 * t_s), "cpu_percent": rng.gauss(50, 4), "accelerators": [card],
-                      "cpu_quota_held_s": t_s * (0.3 if cause == "quota" else 0.001)})  # fmt: skip
+        card = {
+            "uuid": f"GPU-{replica}",
+            "DCGM_FI_DEV_SM_CLOCK": clock,
+            "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 0x44 if cause == "clocks" else 0x4,
+        }
+        lines.append(
+            {
+                "time": format_utc(T0_MS + 1000 * t_s),
+                "cpu_percent": rng.gauss(50, 4),
+                "accelerators": [card],
+                "cpu_quota_held_s": t_s * (0.3 if cause == "quota" else 0.001),
+            }
+        )
     file = run.paths.telemetry_file(f"replica-{replica:04d}-1-n{replica}")
     file.parent.mkdir(exist_ok=True)
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -36,9 +36,14 @@ def part_of(run: HandMadeRun, energy: EnergyPart | None = None) -> CostPart:
 
 def energy(hosts_measured: int, accelerators_j: float = 3.0e6, cpus_j: float = 0.6e6) -> EnergyPart:
     return EnergyPart(
-        accelerators_j=accelerators_j, cpus_j=cpus_j, hosts_measured=hosts_measured, hosts=2,
-        operations_per_joule=None, best_error_j=None, official_error_j=None,
-    )  # fmt: skip
+        accelerators_j=accelerators_j,
+        cpus_j=cpus_j,
+        hosts_measured=hosts_measured,
+        hosts=2,
+        operations_per_joule=None,
+        best_error_j=None,
+        official_error_j=None,
+    )
 
 
 def test_node_hours_are_those_of_the_nodes_that_came_until_the_end(tmp_path: Path) -> None:

@@ -26,10 +26,15 @@ from tests.unit.aiperf.machine.test_telemetry import sample, write_samples
 RUN_S = 400
 
 BEST: dict[str, Any] = {
-    "file": "pdu.csv", "scope": "rack", "joules": "energy", "nodes": ["*"], "location": "upstream",
-    "includes": ["network", "storage", "head", "cooling"], "accuracy_percent": 0.5,
+    "file": "pdu.csv",
+    "scope": "rack",
+    "joules": "energy",
+    "nodes": ["*"],
+    "location": "upstream",
+    "includes": ["network", "storage", "head", "cooling"],
+    "accuracy_percent": 0.5,
     "idle": [format_utc(T0_MS - 200_000), format_utc(T0_MS - 100_000)],
-}  # fmt: skip
+}
 """A counter of everything, as level 3 asks for."""
 
 
@@ -151,11 +156,22 @@ def test_a_clock_that_is_wrong_is_corrected(tmp_path: Path, ahead_s: float) -> N
 
 def test_feeds_nodes_and_subsystems_add_up(tmp_path: Path) -> None:
     feeds = [BEST | {"file": f"{feed}.csv", "feed": feed, "includes": []} for feed in ("a", "b")]
-    switch = {"file": "switch.csv", "scope": "rack", "watts": "power", "scale": 1000, "includes": ["network"],
-              "sampled_s": 1, "location": "upstream", "accuracy_percent": 1}  # fmt: skip
+    switch = {
+        "file": "switch.csv",
+        "scope": "rack",
+        "watts": "power",
+        "scale": 1000,
+        "includes": ["network"],
+        "sampled_s": 1,
+        "location": "upstream",
+        "accuracy_percent": 1,
+    }
     estimate = {"subsystem": "storage", "watts": 50, "source": "data sheet"}
-    files = {"a.csv": csv_of("energy", counted(400)), "b.csv": csv_of("energy", counted(600)),
-             "switch.csv": csv_of("power", dict.fromkeys(counted(1), 0.2))}  # fmt: skip
+    files = {
+        "a.csv": csv_of("energy", counted(400)),
+        "b.csv": csv_of("energy", counted(600)),
+        "switch.csv": csv_of("power", dict.fromkeys(counted(1), 0.2)),
+    }
     run = a_run(tmp_path)
     part = meters(run, *feeds, switch, estimate, files=files, head='absent = ["cooling", "head"]\n').metered
     assert part is not None
@@ -171,8 +187,11 @@ def test_feeds_nodes_and_subsystems_add_up(tmp_path: Path) -> None:
 
 
 def test_many_outlets_in_one_file_and_nodes_of_others(tmp_path: Path) -> None:
-    rows = [f"{(T0_MS / 1000 + t):.3f};{outlet};{watts}" for t in range(-300, RUN_S + 301, 10)
-            for outlet, watts in (("1", 300), ("2", 500), ("3", 900))]  # fmt: skip
+    rows = [
+        f"{(T0_MS / 1000 + t):.3f};{outlet};{watts}"
+        for t in range(-300, RUN_S + 301, 10)
+        for outlet, watts in (("1", 300), ("2", 500), ("3", 900))
+    ]
     run = a_run(tmp_path, ("n1.example.org", "n2"))
     run.paths.meters.mkdir()
     text = "".join(
@@ -268,10 +287,16 @@ def test_the_page_names_level_meters_and_declared_figures(tmp_path: Path) -> Non
     page = report_page(data := read_run(open_run(tmp_path)), build_report(data))
     text = page[page.index('id="energy"') : page.index("<h3>Nodes</h3>")]
     for words in (
-        "3.600 MJ", "Level 1 of 3; Level 2 lacks 4b: meter accuracy: an accuracy of 2 %", "version 3.0",
-        "pdu.csv (energy)", "&lt;b&gt;PDU", "Declared by the owner, not measured", "a PUE of 1.25,", "4.500 MJ",
+        "3.600 MJ",
+        "Level 1 of 3; Level 2 lacks 4b: meter accuracy: an accuracy of 2 %",
+        "version 3.0",
+        "pdu.csv (energy)",
+        "&lt;b&gt;PDU",
+        "Declared by the owner, not measured",
+        "a PUE of 1.25,",
+        "4.500 MJ",
         "makes 0.5 kg",
-    ):  # fmt: skip
+    ):
         assert words in text, words
     (tmp_path / "meters" / "pdu.csv").unlink()
     page = report_page(data := read_run(open_run(tmp_path)), build_report(data))

@@ -20,13 +20,28 @@ from analysis.results.source import RunResult
 from tests.support.hand_made import HandMadeRun
 
 NODE: dict[str, Fact] = {
-    "host": "n1", "os": "Linux", "cpu_model": "EPYC 9654", "cpu_count": 96, "cpu_sockets": 2, "cpu_cores": 192,
-    "cpu_max_mhz": 3707.8, "cpu_caches": "L1d 32K, L3 32768K", "node_cpu_count": 384, "node_memory_bytes": 1 << 40,
-    "accelerators": 8, "node_accelerators": 8, "accelerator": "NVIDIA H100 80GB HBM3",
-    "accelerator_memory_bytes": 80 << 30, "tensorflow": "2.21.0",
-    "accelerator_pcie": "8 x PCIe 5 x16", "run_file_system": "lustre", "run_file_system_bytes": 1 << 50,
-    "infiniband": "8 x 400 Gb/sec (4X NDR), InfiniBand, MT4129", "mpi": "mpirun (Open MPI) 4.1.6", "python": "3.12.1",
-}  # fmt: skip
+    "host": "n1",
+    "os": "Linux",
+    "cpu_model": "EPYC 9654",
+    "cpu_count": 96,
+    "cpu_sockets": 2,
+    "cpu_cores": 192,
+    "cpu_max_mhz": 3707.8,
+    "cpu_caches": "L1d 32K, L3 32768K",
+    "node_cpu_count": 384,
+    "node_memory_bytes": 1 << 40,
+    "accelerators": 8,
+    "node_accelerators": 8,
+    "accelerator": "NVIDIA H100 80GB HBM3",
+    "accelerator_memory_bytes": 80 << 30,
+    "tensorflow": "2.21.0",
+    "accelerator_pcie": "8 x PCIe 5 x16",
+    "run_file_system": "lustre",
+    "run_file_system_bytes": 1 << 50,
+    "infiniband": "8 x 400 Gb/sec (4X NDR), InfiniBand, MT4129",
+    "mpi": "mpirun (Open MPI) 4.1.6",
+    "python": "3.12.1",
+}
 
 DECLARED: dict[str, Fact] = {key: f"declared {key}" for key in SystemSection.model_fields if key != "year"}
 

@@ -130,17 +130,20 @@ def test_tensorboard_shows_the_hyperparameters_of_trials_of_several_runs(tmp_pat
     assert {"batch_size", "architecture", "round"} <= {info.name for info in experiment.hparam_infos}
     assert {"accuracy", "best_accuracy", "operations"} <= {info.name.tag for info in experiment.metric_infos}
     request = api_pb2.ListSessionGroupsRequest(
-        start_index=0, slice_size=10, allowed_statuses=api_pb2.Status.values(),
+        start_index=0,
+        slice_size=10,
+        allowed_statuses=api_pb2.Status.values(),
         col_params=[api_pb2.ColParams(hparam="batch_size", include_in_result=True)],
-    )  # fmt: skip
+    )
     groups = list_session_groups.Handler(RequestContext(), backend, "", request).run()
     shown = {group.sessions[0].name: group for group in groups.session_groups}
     assert set(shown) == {f"{run}/trial-00000{number}" for run in ("one", "two") for number in (1, 2)}
     first, second = shown["one/trial-000001"], shown["one/trial-000002"]
     assert first.hparams["batch_size"].number_value == 64
     assert (first.sessions[0].status, second.sessions[0].status) == (
-        api_pb2.STATUS_SUCCESS, api_pb2.STATUS_UNKNOWN,
-    )  # fmt: skip
+        api_pb2.STATUS_SUCCESS,
+        api_pb2.STATUS_UNKNOWN,
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_an_environment_error(tmp_path: Path) -> None:

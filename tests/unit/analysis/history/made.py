@@ -39,10 +39,14 @@ def day_of(day: int) -> str:
 def result(day: int, score: float | None = 100.0, **changes: Any) -> RunResult:
     """The result of a run on that day."""
     fields = {
-        "started": day_of(day), "score_ops": score, "regulated_score_ops": score,
-        "images_trained": 1000, "phases_s": {"search": 5.0, "train": 80.0, "idle": 15.0},
-        "verdict": "unofficial" if score is not None else "invalid", **changes,
-    }  # fmt: skip
+        "started": day_of(day),
+        "score_ops": score,
+        "regulated_score_ops": score,
+        "images_trained": 1000,
+        "phases_s": {"search": 5.0, "train": 80.0, "idle": 15.0},
+        "verdict": "unofficial" if score is not None else "invalid",
+        **changes,
+    }
     return RunResult(Path(f"runs/{day}"), base().model_copy(update=fields), True, identity=f"run of day {day}")
 
 

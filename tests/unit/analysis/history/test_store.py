@@ -54,8 +54,19 @@ def screenings(tmp_path_factory: pytest.TempPathFactory) -> list[Facts]:
     return [screening_facts(Path("screened"), outcome) for outcome in made]
 
 
-ACCEPTANCE = Facts(AcceptanceFacts(identity="a", origin="a.json", run=None, made=None, path="r", baseline="b",
-                                   accepted=False, criteria=2, failed="score_ops"))  # fmt: skip
+ACCEPTANCE = Facts(
+    AcceptanceFacts(
+        identity="a",
+        origin="a.json",
+        run=None,
+        made=None,
+        path="r",
+        baseline="b",
+        accepted=False,
+        criteria=2,
+        failed="score_ops",
+    )
+)
 
 
 def test_what_is_put_in_comes_out(path: Path, screenings: list[Facts]) -> None:
@@ -76,11 +87,18 @@ def test_a_trend_of_a_store_is_that_of_its_results(path: Path, screenings: list[
 def test_a_result_is_one_row_however_often_it_is_added(path: Path, screenings: list[Facts]) -> None:
     moved = Facts(msgspec.structs.replace(run_of(0).row, origin="elsewhere"))
     assert put(path, run_of(0), run_of(0), moved, screenings[0], screenings[0]) == [
-        "added", "known", "known", "added", "known"
-    ]  # fmt: skip
+        "added",
+        "known",
+        "known",
+        "added",
+        "known",
+    ]
     assert {name: len(table) for name, table in load_store(path).items()} == {
-        "runs": 1, "screenings": 1, "acceptances": 0, "devices": len(screenings[0].devices)
-    }  # fmt: skip
+        "runs": 1,
+        "screenings": 1,
+        "acceptances": 0,
+        "devices": len(screenings[0].devices),
+    }
 
 
 def test_a_store_without_the_newest_columns_is_read_and_gets_them(path: Path, screenings: list[Facts]) -> None:
@@ -237,8 +255,16 @@ for each in facts:
 
 def test_two_writers_at_once_lose_nothing_and_the_file_is_made_once(path: Path) -> None:
     days = [[str(day) for day in range(start, 60, 2)] for start in (0, 1)]
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, *own], cwd=ROOT, stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE, text=True) for own in days]  # fmt: skip
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, path, *own],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for own in days
+    ]
     for each in writers:
         assert each.stdout is not None
         assert each.stdout.readline() == "ready\n"

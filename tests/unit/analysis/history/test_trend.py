@@ -54,10 +54,19 @@ BOTH = ["score_ops", "regulated_score_ops"]
         ([10.0, *[100.0] * 5, 90.0], {"runs/6": BOTH}),
         ([*[100.0] * 5, *[90.0] * 4], {"runs/5": BOTH, "runs/6": BOTH, "runs/7": BOTH}),
     ],
-    ids=["one run", "within 5 %", "beyond 5 %", "better", "one odd run does not hide or mark the next",
-         "within the spread", "beyond the spread", "an invalid run is skipped", "a better past",
-         "a lasting loss becomes the median"],
-)  # fmt: skip
+    ids=[
+        "one run",
+        "within 5 %",
+        "beyond 5 %",
+        "better",
+        "one odd run does not hide or mark the next",
+        "within the spread",
+        "beyond the spread",
+        "an invalid run is skipped",
+        "a better past",
+        "a lasting loss becomes the median",
+    ],
+)
 def test_a_value_is_compared_with_the_median_of_the_runs_before(
     scores: list[float | None], found: dict[str, list[str]]
 ) -> None:
@@ -215,8 +224,10 @@ def test_by_system_a_series_has_the_medians_of_a_kind(screenings: list[Facts]) -
 
 
 def test_quick_screenings_are_not_compared_with_others(screenings: list[Facts]) -> None:
-    half = [Facts(msgspec.structs.replace(each.row, quick=place % 2 == 0), each.devices)
-            for place, each in enumerate(screenings)]  # fmt: skip
+    half = [
+        Facts(msgspec.structs.replace(each.row, quick=place % 2 == 0), each.devices)
+        for place, each in enumerate(screenings)
+    ]
     assert [len(each.rows) for each in trend(half)] == [3, 3]
     assert all(len(each.rows) == 3 for each in trend(half, "node") if each.system == "n001")
 
@@ -226,8 +237,19 @@ def test_quick_screenings_are_not_compared_with_others(screenings: list[Facts]) 
 
 def test_the_newest_acceptance_of_a_run_is_shown() -> None:
     def acceptance(identity: str, day: int, accepted: bool) -> Facts:
-        return Facts(AcceptanceFacts(identity=identity, origin="a.json", run="run of day 0", made=day_of(day), path="r",
-                                     baseline="b", accepted=accepted, criteria=1, failed=""))  # fmt: skip
+        return Facts(
+            AcceptanceFacts(
+                identity=identity,
+                origin="a.json",
+                run="run of day 0",
+                made=day_of(day),
+                path="r",
+                baseline="b",
+                accepted=accepted,
+                criteria=1,
+                failed="",
+            )
+        )
 
     facts = [Facts(run_facts(each)) for each in history(100.0, 100.0)]
     (series,) = trend([*facts, acceptance("x", 1, False), acceptance("y", 2, True)])

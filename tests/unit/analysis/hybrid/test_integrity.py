@@ -52,16 +52,35 @@ def test_a_training_of_automl_may_be_hybrid(tmp_path: Path) -> None:
     for epoch, images in ((1, 1400), (2, 1474)):
         run.at(10 * epoch)
         for group in (0, 1):
-            run.replicas[0].append(GroupExchanged(
-                trial=1, epoch=epoch, group=group, updates=12, images=719 - group, staleness=(12,), computing_s=3.0,
-                group_s=1.0, waiting_s=0.5, bytes_exchanged=100,
-            ))  # fmt: skip
+            run.replicas[0].append(
+                GroupExchanged(
+                    trial=1,
+                    epoch=epoch,
+                    group=group,
+                    updates=12,
+                    images=719 - group,
+                    staleness=(12,),
+                    computing_s=3.0,
+                    group_s=1.0,
+                    waiting_s=0.5,
+                    bytes_exchanged=100,
+                )
+            )
         run.replicas[0].append(ServerServed(trial=1, epoch=epoch, server=0, updates=24, busy_share=0.5))
         # The rate is that of the servers.
-        run.completed(0, EpochCompleted(
-            trial=1, epoch=epoch, images_trained=images, images_evaluated=360, correct=300, loss=1.0,
-            validation_loss=1.0, learning_rate=0.002,
-        ))  # fmt: skip
+        run.completed(
+            0,
+            EpochCompleted(
+                trial=1,
+                epoch=epoch,
+                images_trained=images,
+                images_evaluated=360,
+                correct=300,
+                loss=1.0,
+                validation_loss=1.0,
+                learning_rate=0.002,
+            ),
+        )
     found = read_run(run.end_trial(1).end(100).paths).damages
     assert [damage for damage in found if damage.kind != "evidence"] == [], "a rank has a half of an epoch's rows"
 

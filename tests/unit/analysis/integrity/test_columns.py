@@ -44,8 +44,16 @@ def test_reports_that_cannot_be_are_found(tmp_path: Path, images: tuple[int, ...
 @pytest.mark.parametrize(("later_s", "times", "kinds"), [(0, 1, set()), (4000, 1, {"time"}), (0, 2, {"witness"})])
 def test_epochs_are_witnessed_once_and_in_time(tmp_path: Path, later_s: float, times: int, kinds: set[str]) -> None:
     run = HandMadeRun(tmp_path).at(0).release(7200).at(1).start_trial(1).at(1000).epoch(1, 1).at(2000)
-    second = EpochCompleted(trial=1, epoch=2, images_trained=1437, images_evaluated=360, correct=300, loss=1.0,
-                            validation_loss=1.0, learning_rate=run.learning_rate(2))  # fmt: skip
+    second = EpochCompleted(
+        trial=1,
+        epoch=2,
+        images_trained=1437,
+        images_evaluated=360,
+        correct=300,
+        loss=1.0,
+        validation_loss=1.0,
+        learning_rate=run.learning_rate(2),
+    )
     second = run._evident(second)
     run.replicas[0].append(second)
     for _ in range(times):
@@ -57,8 +65,16 @@ def epochs(root: Path, **changed: object) -> HandMadeRun:
     """A run of two hours with two epochs, the second of which is changed."""
     run = HandMadeRun(root).at(0).release(7200).at(1).start_trial(1).at(500).progress(1, 1, 700)
     run.at(1000).epoch(1, 1, correct_trained=0).at(1500).progress(1, 2, 10).at(2000)
-    facts = {"trial": 1, "epoch": 2, "images_trained": 1437, "images_evaluated": 360, "correct": 310, "loss": 1.0,
-             "validation_loss": 1.0, "learning_rate": run.learning_rate(2)}  # fmt: skip
+    facts = {
+        "trial": 1,
+        "epoch": 2,
+        "images_trained": 1437,
+        "images_evaluated": 360,
+        "correct": 310,
+        "loss": 1.0,
+        "validation_loss": 1.0,
+        "learning_rate": run.learning_rate(2),
+    }
     return run.completed(0, EpochCompleted(**{**facts, **changed})).end(7200)  # type: ignore[arg-type]
 
 
@@ -75,12 +91,19 @@ def test_epochs_of_an_honest_run_are_rows_and_objects_when_asked_for(tmp_path: P
 
 @pytest.mark.parametrize(
     ("changed", "kinds"),
-    [({"epoch": 3}, {"bounds"}), ({"epoch": 1}, {"bounds", "conflict"}), ({"trial": 2}, {"conflict", "witness"}),
-     ({"images_trained": 1436}, {"bounds", "evidence"}), ({"correct": 361}, {"bounds"}),
-     ({"learning_rate": 0.5}, {"bounds"}), ({"learning_rate": -0.1}, {"bounds"}),
-     ({"measured_quality": 0.9}, {"bounds"}), ({"evidence": "no hash"}, {"evidence"})],
+    [
+        ({"epoch": 3}, {"bounds"}),
+        ({"epoch": 1}, {"bounds", "conflict"}),
+        ({"trial": 2}, {"conflict", "witness"}),
+        ({"images_trained": 1436}, {"bounds", "evidence"}),
+        ({"correct": 361}, {"bounds"}),
+        ({"learning_rate": 0.5}, {"bounds"}),
+        ({"learning_rate": -0.1}, {"bounds"}),
+        ({"measured_quality": 0.9}, {"bounds"}),
+        ({"evidence": "no hash"}, {"evidence"}),
+    ],
     ids=lambda value: str(sorted(value)),
-)  # fmt: skip
+)
 def test_an_epoch_that_cannot_be_is_found(tmp_path: Path, changed: dict[str, object], kinds: set[str]) -> None:
     assert kinds & {damage.kind for damage in read_run(epochs(tmp_path, **changed).paths).damages}
 

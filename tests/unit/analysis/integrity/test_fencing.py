@@ -65,14 +65,17 @@ def test_the_work_of_the_loser_does_not_count_and_nothing_is_damaged(tmp_path: P
     assert found.damages == expected.damages == ()
     report, wanted = build_report(found), build_report(expected)
     assert (report.score_ops, report.error, report.operations_total) == (
-        wanted.score_ops, wanted.error, wanted.operations_total,
-    )  # fmt: skip
+        wanted.score_ops,
+        wanted.error,
+        wanted.operations_total,
+    )
     assert report.status == wanted.status != "FAILED"
     assert found.ledger.trials == expected.ledger.trials
     assert expected.notices == ()
     assert [notice.partition(":")[0] for notice in found.notices] == [
-        "primary-1 was superseded by another primary and went on", "2 epoch(s) of superseded primaries do not count",
-    ]  # fmt: skip
+        "primary-1 was superseded by another primary and went on",
+        "2 epoch(s) of superseded primaries do not count",
+    ]
 
 
 def test_without_a_fence_the_same_records_are_a_conflict(tmp_path: Path) -> None:

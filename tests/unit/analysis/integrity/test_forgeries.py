@@ -50,9 +50,14 @@ FIRST, SECOND, PRIMARY, CLONE = "replica-0000-1", "replica-0001-1", "primary-1",
 
 def built(trial: int) -> TrialBuilt:
     return TrialBuilt(
-        trial=trial, architecture=INITIAL.hash, compute={"float32": 54}, devices=("cpu",),
-        framework="tensorflow 2.20.0", source_hash=source_hash(), environment={},
-    )  # fmt: skip
+        trial=trial,
+        architecture=INITIAL.hash,
+        compute={"float32": 54},
+        devices=("cpu",),
+        framework="tensorflow 2.20.0",
+        source_hash=source_hash(),
+        environment={},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +124,10 @@ FORGERIES: dict[str, Forgery] = {
         of(TrialStarted, 3, morphs=(morph_data(Deepen("s2b1_relu")),)), [(FIRST, 6, "architecture")]
     ),
     "a failure removed": Forgery(of(TrialFailed), [(SECOND, 1, "witness")]),
-    "an epoch that nobody heard of": Forgery(
-        of(EpochWitnessed, 1, 1), [(FIRST, 3, "witness")], repair_witness=False
-    ),
+    "an epoch that nobody heard of": Forgery(of(EpochWitnessed, 1, 1), [(FIRST, 3, "witness")], repair_witness=False),
     "an epoch changed after it was heard": Forgery(
-        of(EpochCompleted, 1, 1, loss=0.5), [(FIRST, line, "witness") for line in (3, 4, 5, 8, 9, 10)],
+        of(EpochCompleted, 1, 1, loss=0.5),
+        [(FIRST, line, "witness") for line in (3, 4, 5, 8, 9, 10)],
         repair_witness=False,
     ),
     "a closing removed": Forgery(of(TrialClosed, 1), [(PRIMARY, 4, "witness")]),
@@ -147,7 +151,7 @@ FORGERIES: dict[str, Forgery] = {
     "a record removed": Forgery(
         of(ProgressMade, 3, 1), [(FIRST, 7, "chain"), (FIRST, 7, "sequence")], keep_chain=False
     ),
-}  # fmt: skip
+}
 
 
 def places_in(root: Path) -> list[tuple[str, int | None, str]]:
@@ -198,12 +202,20 @@ FILES: dict[str, tuple[Callable[[RunPaths], object], list[tuple[str, int | None,
     "a replica's file removed": (lambda paths: paths.history_file(SECOND).unlink(), [(SECOND, None, "missing")]),
     "a replica's file under another name": (
         clone,
-        [(CLONE, None, "conflict"), (CLONE, 1, "conflict"), (CLONE, 1, "witness"), (CLONE, 3, "witness"),
-         (CLONE, 4, "witness"), (CLONE, 6, "conflict"), (CLONE, 8, "witness"), (CLONE, 9, "witness")],
+        [
+            (CLONE, None, "conflict"),
+            (CLONE, 1, "conflict"),
+            (CLONE, 1, "witness"),
+            (CLONE, 3, "witness"),
+            (CLONE, 4, "witness"),
+            (CLONE, 6, "conflict"),
+            (CLONE, 8, "witness"),
+            (CLONE, 9, "witness"),
+        ],
     ),
     "run.json edited": (edit_run_json, [(PRIMARY, 1, "chain"), (FIRST, 1, "chain"), (SECOND, 1, "chain")]),
     "an architecture exchanged": (exchange_architecture, [("architecture", None, "architecture")]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FILES)

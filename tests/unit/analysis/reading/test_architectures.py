@@ -18,8 +18,15 @@ from search_space.streams import streams
 def test_an_architecture_comes_behind_its_source_and_each_of_a_circle_once() -> None:
     sources = {"a2": "a1", "b2": "b1", "a3": "a2", "c1": "c2", "c2": "c1", "d": "unknown"}
     assert _in_families(["a3", "b1", "a2", "b2", "c1", "a1", "c2", "d"], sources) == [
-        "b1", "b2", "a1", "a2", "a3", "d", "c1", "c2",
-    ]  # fmt: skip
+        "b1",
+        "b2",
+        "a1",
+        "a2",
+        "a3",
+        "d",
+        "c1",
+        "c2",
+    ]
 
 
 def test_a_file_is_taken_for_the_expected_architecture_only_if_it_holds_that(tmp_path: Path) -> None:

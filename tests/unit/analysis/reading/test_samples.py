@@ -19,15 +19,20 @@ NAN = float("nan")
 
 
 def _sample(rng: random.Random, number: int, accelerators: int) -> dict[str, Any]:
-    gpu = {"DCGM_FI_DEV_GPU_UTIL": rng.randint(0, 100), "DCGM_FI_DEV_FB_USED": rng.uniform(0, 8e4),
-           "DCGM_FI_DEV_FB_TOTAL": 81559.0}  # fmt: skip
+    gpu = {
+        "DCGM_FI_DEV_GPU_UTIL": rng.randint(0, 100),
+        "DCGM_FI_DEV_FB_USED": rng.uniform(0, 8e4),
+        "DCGM_FI_DEV_FB_TOTAL": 81559.0,
+    }
     rest: dict[str, Any] = {
         "cpu_percent": rng.uniform(0, 100),
         "memory_used_bytes": 2**37 + number,
         "memory_total_bytes": 2**40,
     }
-    devices = [{**gpu, "DCGM_FI_DEV_POWER_USAGE": rng.uniform(70, 900), "DCGM_FI_DEV_SM_CLOCK": rng.randint(300, 1980)}
-               for _ in range(accelerators)]  # fmt: skip
+    devices = [
+        {**gpu, "DCGM_FI_DEV_POWER_USAGE": rng.uniform(70, 900), "DCGM_FI_DEV_SM_CLOCK": rng.randint(300, 1980)}
+        for _ in range(accelerators)
+    ]
     active = [{"uuid": f"GPU-{place}", "DCGM_FI_PROF_SM_ACTIVE": rng.random()} for place in range(accelerators)]
     if active and number % 3:
         rest["dcgm"] = [{**part, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.25} for part in active[1:]] + active[:1]
@@ -43,17 +48,26 @@ def _row(sample: dict[str, Any]) -> list[float]:
 
     use, used, size, power = of("GPU_UTIL"), of("FB_USED"), of("FB_TOTAL"), of("POWER_USAGE")
     clock = of("SM_CLOCK")
-    sms, tensors = ([gpu[f"DCGM_FI_PROF_{name}"] for gpu in sample.get("dcgm", ()) if f"DCGM_FI_PROF_{name}" in gpu]
-                    for name in ("SM_ACTIVE", "PIPE_TENSOR_ACTIVE"))  # fmt: skip
+    sms, tensors = (
+        [gpu[f"DCGM_FI_PROF_{name}"] for gpu in sample.get("dcgm", ()) if f"DCGM_FI_PROF_{name}" in gpu]
+        for name in ("SM_ACTIVE", "PIPE_TENSOR_ACTIVE")
+    )
     return [
-        float(parse_utc(sample["time"])), len(gpus), sum(use) / len(use) if use else NAN,
+        float(parse_utc(sample["time"])),
+        len(gpus),
+        sum(use) / len(use) if use else NAN,
         100 * sum(used) / sum(size) if size and len(used) == len(size) else NAN,
-        sum(power) if power and len(power) == len(gpus) else NAN, NAN, sample["cpu_percent"], NAN,
-        sample["memory_used_bytes"], sample["memory_total_bytes"],
+        sum(power) if power and len(power) == len(gpus) else NAN,
+        NAN,
+        sample["cpu_percent"],
+        NAN,
+        sample["memory_used_bytes"],
+        sample["memory_total_bytes"],
         100 * sample["memory_used_bytes"] / sample["memory_total_bytes"],
         sum(clock) / len(clock) if clock else NAN,
-        100 * sum(sms) / len(sms) if sms else NAN, 100 * sum(tensors) / len(tensors) if tensors else NAN,
-    ]  # fmt: skip
+        100 * sum(sms) / len(sms) if sms else NAN,
+        100 * sum(tensors) / len(tensors) if tensors else NAN,
+    ]
 
 
 def _written(documents: list[dict[str, Any]], seals: bool = False) -> bytes:
@@ -77,10 +91,16 @@ def test_each_sample_is_a_row(tmp_path: Path, seals: bool, accelerators: int) ->
 
 
 CHANGES: dict[bytes, bytes] = {
-    b'"time": ': b'"thyme": ', b'"time": "2': b'"time": "x', b"1099511627776": b"0", b"81559.0": b"1e999",
-    b'"cpu_percent": ': b'"cpu_percent": "', b'"accelerators": [{': b'"accelerators": [5, {', b"}\n": b"\n",
-    b'"DCGM_FI_DEV_FB_USED": ': b'"DCGM_FI_DEV_FB_USED": null, "x": ', b'{"time"': b'{"version": 1, "time"',
-}  # fmt: skip
+    b'"time": ': b'"thyme": ',
+    b'"time": "2': b'"time": "x',
+    b"1099511627776": b"0",
+    b"81559.0": b"1e999",
+    b'"cpu_percent": ': b'"cpu_percent": "',
+    b'"accelerators": [{': b'"accelerators": [5, {',
+    b"}\n": b"\n",
+    b'"DCGM_FI_DEV_FB_USED": ': b'"DCGM_FI_DEV_FB_USED": null, "x": ',
+    b'{"time"': b'{"version": 1, "time"',
+}
 """What makes a line unreadable, or says what cannot be."""
 
 

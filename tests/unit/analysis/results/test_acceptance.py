@@ -93,14 +93,17 @@ def test_junit_has_a_case_for_each_measure_and_a_failure_for_each_rejected_one(t
     assert "at least 1e+30 is accepted" in (failure.get("message") or "")
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    ("[at_least]\nscore_op = 1\n", "did you mean 'score_ops'?"),
-    ("[at_least]\nscore_ops = true\n", "the limit of 'score_ops' is not a number"),
-    ("[at_most]\nerror = nan\n", "the limit of 'error' is not a number"),
-    ("[floors]\nscore_ops = 1\n", "unknown table 'floors'; allowed are at_least and at_most"),
-    ("at_least = 3\n", "at_least is no table of measures"),
-    ("", "it has no limits"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[at_least]\nscore_op = 1\n", "did you mean 'score_ops'?"),
+        ("[at_least]\nscore_ops = true\n", "the limit of 'score_ops' is not a number"),
+        ("[at_most]\nerror = nan\n", "the limit of 'error' is not a number"),
+        ("[floors]\nscore_ops = 1\n", "unknown table 'floors'; allowed are at_least and at_most"),
+        ("at_least = 3\n", "at_least is no table of measures"),
+        ("", "it has no limits"),
+    ],
+)
 def test_a_file_of_limits_that_cannot_be_used_is_an_error(
     text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,8 +21,21 @@ def line(system: str, devices: int, each: float) -> Line:
     ops = each * devices * (1 - np.exp(-times / 4000))
     edges = np.linspace(0, 43_200, 25)
     use = Use(np.full(24, 85.0), np.full(24, 80.0), np.full(24, 90.0), 85.0)
-    return Line(system, devices, "accelerators", 43_200.0, times, ops, 1.6 * ops, edges, use, use,
-                float(ops[-1]), 0.97 * float(ops[-1]), 1.03 * float(ops[-1]))  # fmt: skip
+    return Line(
+        system,
+        devices,
+        "accelerators",
+        43_200.0,
+        times,
+        ops,
+        1.6 * ops,
+        edges,
+        use,
+        use,
+        float(ops[-1]),
+        0.97 * float(ops[-1]),
+        1.03 * float(ops[-1]),
+    )
 
 
 @pytest.fixture
@@ -63,8 +76,11 @@ def test_the_score_of_one_run_has_a_number_on_its_axis(figures: list[Any]) -> No
         figures.clear()
         (axes,) = figure.axes
         low, high = axes.get_ylim()
-        shown = [label.get_text() for value, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
-                 if low <= value <= high]  # fmt: skip
+        shown = [
+            label.get_text()
+            for value, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+            if low <= value <= high
+        ]
         assert any(shown), score
 
 

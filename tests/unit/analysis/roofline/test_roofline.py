@@ -79,8 +79,11 @@ def test_a_trial_and_the_score_are_put_next_to_the_ceilings_of_their_node(tmp_pa
     found = roofline_of(report)
     assert found is not None
     assert {name: len(marks) for name, marks in found.marks.items()} == {
-        "conv": 1, "pool": 1, "fc": 1, "trials": 1,
-    }  # fmt: skip
+        "conv": 1,
+        "pool": 1,
+        "fc": 1,
+        "trials": 1,
+    }
     assert verify(run.paths) == []
 
 

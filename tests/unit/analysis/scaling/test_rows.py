@@ -80,8 +80,9 @@ def test_an_invalid_run_is_marked_and_has_no_score(tmp_path: Path) -> None:
     HandMadeRun(tmp_path / "ended").at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1)
     rows = scaling_rows([read_result(tmp_path / "ended"), one_run(tmp_path / "one", 1, 2, 4)])
     assert [(row.status, row.score_ops is None, row.efficiency) for row in rows] == [
-        ("unofficial", False, 1.0), ("invalid", True, None),
-    ]  # fmt: skip
+        ("unofficial", False, 1.0),
+        ("invalid", True, None),
+    ]
     assert scaling_chart(rows).svg
 
 
@@ -161,8 +162,10 @@ def test_models_a_minute_and_time_to_quality_with_its_efficiency(tmp_path: Path)
 def test_the_waits_for_images_and_the_exchange_are_shares_of_the_training(tmp_path: Path) -> None:
     one = one_run(tmp_path / "one", 2, 2, 0)
     first, second = one.report.replica_details
-    details = (first.model_copy(update={"input_s": 2.0, "phases_s": {"train": 20.0, "idle": 99.0}}),
-               second.model_copy(update={"input_s": 9.0, "phases_s": {"train": 5.0}}))  # fmt: skip
+    details = (
+        first.model_copy(update={"input_s": 2.0, "phases_s": {"train": 20.0, "idle": 99.0}}),
+        second.model_copy(update={"input_s": 9.0, "phases_s": {"train": 5.0}}),
+    )
     waiting = one.report.model_copy(update={"replica_details": details})
     (row,) = scaling_rows([replace(one, report=waiting)])
     assert row.input_share == (2 + 5) / 25, "never longer than the training"

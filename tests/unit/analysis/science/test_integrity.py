@@ -67,8 +67,13 @@ def other_images(root: Path) -> ScienceRun:
     run = begun(root).at(10).measured(1, 1, accuracy=0.9).done(1).at(11).issue(2, "cosmoflow").at(12)
     run.begin(2).at(20).measured(2, 1, mean_absolute_error=0.4)
     place = run._jobs[2]
-    run._jobs[2] = JobIssued(**{**{name: getattr(place, name) for name in ("trial", "replica", "round", "seed")},
-                                "workload": "resnet-hep", "instance": 0})  # fmt: skip
+    run._jobs[2] = JobIssued(
+        **{
+            **{name: getattr(place, name) for name in ("trial", "replica", "round", "seed")},
+            "workload": "resnet-hep",
+            "instance": 0,
+        }
+    )
     return run.at(30).measured(2, 2, mean_absolute_error=0.3).done(2)
 
 
@@ -126,9 +131,9 @@ def unplanned(root: Path) -> ScienceRun:
 
 def foreign_start(root: Path) -> ScienceRun:
     run = begun(root).at(10).measured(1, 1, accuracy=0.9).done(1)
-    run.at(11).replicas[0].append(TrialStarted(
-        trial=9, replica=0, round=1, architecture=IMAGES.hash, parent=None, hyperparameters={}, epochs=1
-    ))  # fmt: skip
+    run.at(11).replicas[0].append(
+        TrialStarted(trial=9, replica=0, round=1, architecture=IMAGES.hash, parent=None, hyperparameters={}, epochs=1)
+    )
     return run
 
 
@@ -141,10 +146,20 @@ def evaluated_twice(root: Path) -> ScienceRun:
     """Twice the images of a validation, in epochs without measures of training examples."""
     run = begun(root)
     for epoch, evaluated in enumerate((3000, 6000, 3000, 3000), 1):
-        run.at(10 * epoch).completed(0, EpochCompleted(
-            trial=1, epoch=epoch, images_trained=8000, images_evaluated=evaluated, loss=1.0, validation_loss=1.0,
-            learning_rate=0.01, measures={"accuracy": 0.7}, measured_quality=0.7,
-        ))  # fmt: skip
+        run.at(10 * epoch).completed(
+            0,
+            EpochCompleted(
+                trial=1,
+                epoch=epoch,
+                images_trained=8000,
+                images_evaluated=evaluated,
+                loss=1.0,
+                validation_loss=1.0,
+                learning_rate=0.01,
+                measures={"accuracy": 0.7},
+                measured_quality=0.7,
+            ),
+        )
     return run.done(1)
 
 
@@ -154,10 +169,25 @@ def training_measured_early(root: Path) -> ScienceRun:
 
 def training_not_evaluated(root: Path) -> ScienceRun:
     run = begun(root).at(10).measured(1, 1, accuracy=0.7)
-    return run.at(20).completed(0, EpochCompleted(
-        trial=1, epoch=2, images_trained=8000, images_evaluated=3000, loss=1.0, validation_loss=1.0,
-        learning_rate=0.01, measures={"accuracy": 0.9}, measured_quality=0.9, training_measures={"accuracy": 0.95},
-    )).done(1)  # fmt: skip
+    return (
+        run.at(20)
+        .completed(
+            0,
+            EpochCompleted(
+                trial=1,
+                epoch=2,
+                images_trained=8000,
+                images_evaluated=3000,
+                loss=1.0,
+                validation_loss=1.0,
+                learning_rate=0.01,
+                measures={"accuracy": 0.9},
+                measured_quality=0.9,
+                training_measures={"accuracy": 0.95},
+            ),
+        )
+        .done(1)
+    )
 
 
 def early_test_split(root: Path) -> ScienceRun:

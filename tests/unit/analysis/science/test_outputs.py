@@ -37,8 +37,16 @@ def written(run: ScienceRun) -> tuple[Report, Path]:
 def test_the_page_has_results_and_curves_and_nothing_of_a_search(tmp_path: Path) -> None:
     report, page = written(run_of_four(tmp_path))
     text = page.read_text()
-    parts = ('id="workloads"', 'id="results"', 'id="rules"', 'id="time"', "not reached", "accuracy at least 0.85",
-             "mean absolute error at most 0.33", "3 of 4 models of 2 workloads")  # fmt: skip
+    parts = (
+        'id="workloads"',
+        'id="results"',
+        'id="rules"',
+        'id="time"',
+        "not reached",
+        "accuracy at least 0.85",
+        "mean absolute error at most 0.33",
+        "3 of 4 models of 2 workloads",
+    )
     for part in (report.final_line, *parts):
         assert part in text
     for place in (0, 1):
@@ -58,8 +66,11 @@ def test_tables_and_figures_have_every_model_and_epoch(tmp_path: Path) -> None:
     assert not {"trials", "hyperparameters"} & set(tables)
     assert tables["workloads"].workload.to_list() == ["resnet-hep", "cosmoflow"]
     assert list(zip(tables["models"].workload, tables["models"].instance, strict=True)) == [
-        ("resnet-hep", 0), ("resnet-hep", 1), ("cosmoflow", 0), ("cosmoflow", 1),
-    ]  # fmt: skip
+        ("resnet-hep", 0),
+        ("resnet-hep", 1),
+        ("cosmoflow", 0),
+        ("cosmoflow", 1),
+    ]
     assert tables["models"].time_to_quality_s.isna().to_list() == [False, False, False, True]
     quality = tables["quality"]
     assert len(quality) == sum(len(model.curve) for part in report.workloads for model in part.models) == 9
@@ -88,9 +99,22 @@ def test_the_verb_prints_one_document_with_the_workloads(tmp_path: Path) -> None
     done = aiperf("report", run.paths.root, "--format", "json")
     found = json.loads(done.stdout)["workloads"]
     assert done.stderr.splitlines()[-1].startswith("AIPerf-science: workloads=2 reached=1 ")
-    names = {"workload", "framework", "size", "instances", "quality", "target", "reached", "time_to_quality_s",
-             "epochs_to_quality", "cost_to_quality", "energy_to_quality_j", "sustained_ops", "peak_ops",
-             "valid_ops"}  # fmt: skip
+    names = {
+        "workload",
+        "framework",
+        "size",
+        "instances",
+        "quality",
+        "target",
+        "reached",
+        "time_to_quality_s",
+        "epochs_to_quality",
+        "cost_to_quality",
+        "energy_to_quality_j",
+        "sustained_ops",
+        "peak_ops",
+        "valid_ops",
+    }
     assert all(names <= set(part) for part in found)
     assert [part["reached"] for part in found] == [2, 1]
     assert aiperf("verify", run.paths.root).returncode == 0
@@ -120,13 +144,17 @@ def test_the_status_says_how_many_models_reached_their_target(tmp_path: Path) ->
     assert (status.state, status.next) == ("ended", f"aiperf report {run.paths.root}")
     assert [(replica.trial, replica.epochs) for replica in status.replicas] == [(2, 1), (4, 1), (5, 3)], "slowest first"
     assert [(replica.workload, replica.quality) for replica in status.replicas] == [
-        ("resnet-hep", 0.871), ("resnet-hep", 0.871), ("cosmoflow", 0.3301),
-    ]  # fmt: skip
+        ("resnet-hep", 0.871),
+        ("resnet-hep", 0.871),
+        ("cosmoflow", 0.3301),
+    ]
     first, second = status.workloads
     assert (first.measure, first.value, first.target, first.models, first.reached) == ("accuracy", 0.871, 0.85, 2, 2)
     assert (second.measure, second.value, second.reached) == ("mean_absolute_error", 0.3299, 1)
-    words = ("3 of 4 models reached the target; best resnet-hep accuracy 0.8710 (at least 0.85), "
-             "cosmoflow mean absolute error 0.3299 (at most 0.33)")  # fmt: skip
+    words = (
+        "3 of 4 models reached the target; best resnet-hep accuracy 0.8710 (at least 0.85), "
+        "cosmoflow mean absolute error 0.3299 (at most 0.33)"
+    )
     assert words in sentence_of(Answer(status=status))
     shown = aiperf("status", run.paths.root).stdout
     assert words in shown
@@ -142,12 +170,30 @@ def log_of(
     root: Path, workload: str, target: dict[str, float], first: dict[str, float], second: dict[str, float]
 ) -> Path:
     """The log of a short official run of one model, with the measures of its two epochs."""
-    run = ScienceRun(root, {"science.size": "official", "science.instances": 1, "science.workloads": [workload],
-                            "run.name": "Cluster"}).at(0).ready(600, 0)  # fmt: skip
+    run = (
+        ScienceRun(
+            root,
+            {
+                "science.size": "official",
+                "science.instances": 1,
+                "science.workloads": [workload],
+                "run.name": "Cluster",
+            },
+        )
+        .at(0)
+        .ready(600, 0)
+    )
     steps: dict[str, Any] = {
-        "batch_size": 4, "learning_rate": 0.001, "optimiser": "sgd", "warmup_epochs": 4, "warmup_factor": 0.25,
-        "decay_epochs": "32,64", "decay_factors": "0.25,0.125", "dropout": 0.5, "weight_decay": 0.0,
-    }  # fmt: skip
+        "batch_size": 4,
+        "learning_rate": 0.001,
+        "optimiser": "sgd",
+        "warmup_epochs": 4,
+        "warmup_factor": 0.25,
+        "decay_epochs": "32,64",
+        "decay_factors": "0.25,0.125",
+        "dropout": 0.5,
+        "weight_decay": 0.0,
+    }
     run.at(1).issue(1, workload).at(2)
     run.begin(1, hyperparameters=steps, target=target).phase(1, "train")
     run.at(20).phase(1, "evaluate").at(22).measured(1, 1, **first).phase(1, "train")
@@ -207,21 +253,26 @@ def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) ->
     results = [read_result(each.paths.root) for each in (run, other, run)]
     rows = rank_workloads(results)
     assert [(row.workload, row.system, row.rank) for row in rows] == [
-        ("cosmoflow", "one", None), ("cosmoflow", "two", None), ("resnet-hep", "two", None),
+        ("cosmoflow", "one", None),
+        ("cosmoflow", "two", None),
+        ("resnet-hep", "two", None),
         ("resnet-hep", "one", None),
-    ]  # fmt: skip
+    ]
     official = rank_workloads(
         replace(item, report=item.report.model_copy(update={"verdict": "official"})) for item in results
     )
     assert [(row.workload, row.system, row.rank) for row in official][2:] == [
-        ("resnet-hep", "two", 1), ("resnet-hep", "one", 2),
-    ]  # fmt: skip
+        ("resnet-hep", "two", 1),
+        ("resnet-hep", "one", 2),
+    ]
     forged = replace(results[0], contradictions=("plan 1 differs",))
     rows = rank_workloads([forged, results[1]])
     assert [(row.system, row.status, row.time_to_quality_s, row.time_text) for row in rows] == [
-        ("two", "unofficial", None, "not reached"), ("one", "invalid", None, "-"),
-        ("two", "unofficial", 8.0, "8 s"), ("one", "invalid", None, "-"),
-    ]  # fmt: skip
+        ("two", "unofficial", None, "not reached"),
+        ("one", "invalid", None, "-"),
+        ("two", "unofficial", 8.0, "8 s"),
+        ("one", "invalid", None, "-"),
+    ]
     assert [(row.sustained_ops, row.energy_to_quality_j) for row in rows if row.system == "one"] == [(None, None)] * 2
     found = json.loads(aiperf("rank", run.paths.root, other.paths.root, "--format", "json").stdout)
     assert found["rows"] == []

@@ -44,8 +44,14 @@ def raw_lines(run: ScienceRun) -> pd.DataFrame:
     for file in sorted(run.paths.history.glob("*.jsonl")):
         for line in file.read_text().splitlines():
             record = json.loads(line)
-            rows.append({**record["data"], "named": record["data"].get("writer"), "author": record["writer"],
-                         "time": record["time"]})  # fmt: skip
+            rows.append(
+                {
+                    **record["data"],
+                    "named": record["data"].get("writer"),
+                    "author": record["writer"],
+                    "time": record["time"],
+                }
+            )
     lines = pd.DataFrame(rows)
     offsets = lines[lines.type == "replica_ready"].set_index("named").clock_offset_ms
     shift = lines.author.map(offsets).fillna(0).astype("int64")
@@ -113,8 +119,18 @@ def test_every_model_equals_its_recomputation_from_the_raw_lines(tmp_path: Path)
         assert model.operations_to_quality == row["operations_so_far"]
     unreached = found["cosmoflow", 1]
     assert not unreached.reached
-    assert {getattr(unreached, name) for name in ("time_to_quality_s", "epochs_to_quality", "images_to_quality",
-            "operations_to_quality", "cost_to_quality", "energy_to_quality_j", "mean_power_w")} == {None}  # fmt: skip
+    assert {
+        getattr(unreached, name)
+        for name in (
+            "time_to_quality_s",
+            "epochs_to_quality",
+            "images_to_quality",
+            "operations_to_quality",
+            "cost_to_quality",
+            "energy_to_quality_j",
+            "mean_power_w",
+        )
+    } == {None}
     assert unreached.quality == 0.3301, "the epoch that came closest, not the last one"
 
 
@@ -123,8 +139,9 @@ def test_a_resumed_model_counts_from_its_first_job_with_the_energy_of_both_nodes
     model = models(report_of(run))["resnet-hep", 1]
     assert model.time_to_quality_s == 33.333 - 1.5
     assert [(trial.id, trial.replica, trial.state, trial.resumes) for trial in model.trials] == [
-        (2, 1, "lost", None), (4, 0, "completed", 2),
-    ]  # fmt: skip
+        (2, 1, "lost", None),
+        (4, 0, "completed", 2),
+    ]
     start = T0_MS
     energy = joules(run, 1, start + 1500, start + 24_000) + joules(run, 0, start + 24_000, start + 33_333)
     assert model.energy_to_quality_j == pytest.approx(energy, rel=1e-9)
@@ -193,12 +210,17 @@ def test_the_interval_of_a_median_covers_it_as_said(count: int) -> None:
 def test_several_models_have_the_interval_of_their_median_unless_one_is_missing(tmp_path: Path) -> None:
     report = report_of(run_of_four(tmp_path))
     (hep, _) = report.workloads
-    models_of_six = [model.model_copy(update={"time_to_quality_s": 10.0 + number, "valid_ops": 5.0 - number})
-                     for number, model in enumerate(hep.models * 3)]  # fmt: skip
+    models_of_six = [
+        model.model_copy(update={"time_to_quality_s": 10.0 + number, "valid_ops": 5.0 - number})
+        for number, model in enumerate(hep.models * 3)
+    ]
     times = [model.time_to_quality_s or 0.0 for model in models_of_six]
     assert _intervals(models_of_six, times) == {
-        "time_to_quality_low_s": 10.0, "time_to_quality_high_s": 15.0, "valid_ops_low": 0.0, "valid_ops_high": 5.0,
-    }  # fmt: skip
+        "time_to_quality_low_s": 10.0,
+        "time_to_quality_high_s": 15.0,
+        "valid_ops_low": 0.0,
+        "valid_ops_high": 5.0,
+    }
     assert _intervals(models_of_six, times[1:])["time_to_quality_low_s"] is None
     first = hep.models[0]
     assert hep.valid_operations_per_joule is not None
@@ -302,9 +324,14 @@ def test_passes_of_several_networks_make_the_operations_of_an_image(tmp_path: Pa
         {"network": "generator", "forward": 1, "backward": 1},
         {"network": "discriminator", "forward": 2, "backward": 2, "input_gradient": 1},
     )
-    run.begin(1, networks={"generator": IMAGES.hash, "discriminator": CUBES.hash}, training_passes=passes,
-              evaluation_passes=({"network": "generator", "forward": 1},),
-              further_training=70, further_evaluation=30).phase(1, "train")  # fmt: skip
+    run.begin(
+        1,
+        networks={"generator": IMAGES.hash, "discriminator": CUBES.hash},
+        training_passes=passes,
+        evaluation_passes=({"network": "generator", "forward": 1},),
+        further_training=70,
+        further_evaluation=30,
+    ).phase(1, "train")
     run.at(10).measured(1, 1, accuracy=0.9).done(1).complete(20)
     part: WorkloadPart = report_of(run).workloads[0]
     images, cubes = (count(network, SCIENCE_1) for network in (IMAGES, CUBES))
@@ -321,8 +348,19 @@ def test_the_report_fits_its_schema(tmp_path: Path) -> None:
 
 def official(root: Path, **facts: Any) -> Report:
     """Five models that reach an official target in a quarter of an hour each."""
-    run = ScienceRun(root, {"science.size": "official", "science.instances": 5, "science.workloads": ["resnet-hep"],
-                            "telemetry.interval": 0}).at(0).ready(6000, 0)  # fmt: skip
+    run = (
+        ScienceRun(
+            root,
+            {
+                "science.size": "official",
+                "science.instances": 5,
+                "science.workloads": ["resnet-hep"],
+                "telemetry.interval": 0,
+            },
+        )
+        .at(0)
+        .ready(6000, 0)
+    )
     network = resnet_hep()
     ArchitectureStore(run.paths).save(network)
     facts = {"networks": {"network": network.hash}, **facts}
@@ -344,11 +382,15 @@ def test_a_run_by_the_rules_is_official(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("facts", "rule"),
-    [({"generated": True}, "observed data"), ({"fingerprint": None}, "data"),
-     ({"target": {"accuracy": 0.9}}, "targets"), ({"networks": {"network": IMAGES.hash}}, "networks"),
-     ({"further_training": 10**9}, "networks"),
-     ({"training_passes": ({**ONCE[0], "input_gradient": 1},)}, "networks")],
-)  # fmt: skip
+    [
+        ({"generated": True}, "observed data"),
+        ({"fingerprint": None}, "data"),
+        ({"target": {"accuracy": 0.9}}, "targets"),
+        ({"networks": {"network": IMAGES.hash}}, "networks"),
+        ({"further_training": 10**9}, "networks"),
+        ({"training_passes": ({**ONCE[0], "input_gradient": 1},)}, "networks"),
+    ],
+)
 def test_what_leaves_the_rules_makes_a_run_unofficial(facts: dict[str, Any], rule: str, tmp_path: Path) -> None:
     report = official(tmp_path, **facts)
     assert report.status == "UNOFFICIAL"

@@ -69,11 +69,18 @@ def test_an_experiment_becomes_a_configuration(tmp_path: Path, capsys: pytest.Ca
     assert (read.training.batch_size, read.training.max_epochs, read.replica.nodes) == (256, 50, 2)
     assert read.search.space is not None
     assert [(p.name, p.kind, p.values) for p in read_space(Path(read.search.space))] == [
-        ("kernel_size", "choice", (3, 4)), ("batch_size", "randint", (192, 321)),
-    ]  # fmt: skip
+        ("kernel_size", "choice", (3, 4)),
+        ("batch_size", "randint", (192, 321)),
+    ]
     shown = capsys.readouterr().err
-    for line in ("maxExecDuration -> run.duration", "a quarter of the maximum", "a run ends by time alone",
-                 "trial.command --novelty 3", "search space dropout_rate", "unofficial"):  # fmt: skip
+    for line in (
+        "maxExecDuration -> run.duration",
+        "a quarter of the maximum",
+        "a run ends by time alone",
+        "trial.command --novelty 3",
+        "search space dropout_rate",
+        "unofficial",
+    ):
         assert line in shown
 
 
@@ -81,9 +88,20 @@ def test_every_entry_is_in_exactly_one_list(tmp_path: Path) -> None:
     config, _ = files(tmp_path)
     found = read_experiment(config, None)
     lines = [*found.translated, *found.fixed, *found.meaningless, *found.unknown]
-    for entry in ("authorName", "maxTrialNum", "useAnnotation", "tuner.builtinTunerName", "tuner.classArgs.task",
-                  "trial.codeDir", "trial.gpuNum", "trial.command --slave", "trial.command --ip",
-                  "trial.command --warmup_1", "trial.command NPU_NUM", "trial.command --novelty"):  # fmt: skip
+    for entry in (
+        "authorName",
+        "maxTrialNum",
+        "useAnnotation",
+        "tuner.builtinTunerName",
+        "tuner.classArgs.task",
+        "trial.codeDir",
+        "trial.gpuNum",
+        "trial.command --slave",
+        "trial.command --ip",
+        "trial.command --warmup_1",
+        "trial.command NPU_NUM",
+        "trial.command --novelty",
+    ):
         assert len([line for line in lines if line.split()[: len(entry.split())] == entry.split()]) == 1, entry
 
 

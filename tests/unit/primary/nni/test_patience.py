@@ -56,9 +56,14 @@ def manager(program: str, folder: Path, error: str = "ENOSPC", seconds: float = 
     assert spec.submodule_search_locations
     home = Path(spec.submodule_search_locations[0])
     done = subprocess.run(
-        [home / "node", "-e", program, str(PATIENT), error, str(folder)], cwd=home, capture_output=True, text=True,
-        env={**os.environ, POLICY: json.dumps({"seconds": seconds, "errors": ["ENOSPC"]})}, check=False, timeout=60,
-    )  # fmt: skip
+        [home / "node", "-e", program, str(PATIENT), error, str(folder)],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        env={**os.environ, POLICY: json.dumps({"seconds": seconds, "errors": ["ENOSPC"]})},
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

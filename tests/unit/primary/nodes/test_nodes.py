@@ -42,8 +42,13 @@ def test_errors_of_the_network_are_in_words(said: str, words: str) -> None:
     assert explained("n1", settings, said).startswith(f"n1 (n1:22): {words}")
 
 
-@pytest.mark.parametrize("ssh", ["kex_exchange_identification: Connection closed by remote host",
-                                 "banner exchange: Connection to UNKNOWN port 65535: Broken pipe"])  # fmt: skip
+@pytest.mark.parametrize(
+    "ssh",
+    [
+        "kex_exchange_identification: Connection closed by remote host",
+        "banner exchange: Connection to UNKNOWN port 65535: Broken pipe",
+    ],
+)
 @pytest.mark.parametrize("shell", ["/bin/sh: 1: exec: /no/nc: not found", ""])
 def test_a_proxy_command_that_fails_is_named_whoever_speaks_first(ssh: str, shell: str, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("Host n1\n ProxyCommand /no/nc %h %p\n")
@@ -61,8 +66,15 @@ def test_no_clock_is_off_by_minus_zero(offset_ms: int, shown: str) -> None:
 
 
 def test_two_names_of_one_node_are_not_written_into_slurm_conf() -> None:
-    facts = {"host": "vm.site", "address": "10.0.0.1", "sockets": 1, "cores_per_socket": 2, "threads_per_core": 1,
-             "memory_bytes": 2**33, "accelerators": []}  # fmt: skip
+    facts = {
+        "host": "vm.site",
+        "address": "10.0.0.1",
+        "sockets": 1,
+        "cores_per_socket": 2,
+        "threads_per_core": 1,
+        "memory_bytes": 2**33,
+        "accelerators": [],
+    }
     (node,) = read_inventory({"nodes": {"a": facts}})
     assert node.host == "vm"
     with pytest.raises(UsageError, match="a and b are one node, vm; name it once"):
@@ -91,12 +103,15 @@ def test_a_probe_counts_rows_and_shows_what_nvidia_smi_complains_of(tmp_path: Pa
     )
     answer = NodeAnswer.model_validate_json(done.stdout)
     assert [(gpu.name, gpu.memory_bytes) for gpu in answer.accelerators] == [
-        ("NVIDIA GB10", None), ("Tesla, V100", 32510 << 20), ("Huge", None)
-    ]  # fmt: skip
+        ("NVIDIA GB10", None),
+        ("Tesla, V100", 32510 << 20),
+        ("Huge", None),
+    ]
     assert [complaint[:40] for complaint in answer.complaints] == [
-        "nvidia-smi: [GPU is lost], [GPU is lost]", "nvidia-smi: Unable to determine the devi",
+        "nvidia-smi: [GPU is lost], [GPU is lost]",
+        "nvidia-smi: Unable to determine the devi",
         "nvidia-smi: WARNING: infoROM is corrupte",
-    ]  # fmt: skip
+    ]
 
 
 def test_paramiko_finds_a_host_in_known_hosts_as_openssh_does() -> None:

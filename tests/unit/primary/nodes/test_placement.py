@@ -20,8 +20,14 @@ def check(per_node: int = 1, launcher: str = "slurm", **settings: Any) -> Placem
 
 def node(host: str, cpus: int = 128, gpus: int = 8, **further: str) -> Facts:
     """A node of 128 CPUs and 8 GPUs, and what replicas see of it."""
-    return {"host": host, "cpu_count": cpus, "node_cpu_count": 128, "accelerators": gpus, "node_accelerators": 8,
-            **further}  # fmt: skip
+    return {
+        "host": host,
+        "cpu_count": cpus,
+        "node_cpu_count": 128,
+        "accelerators": gpus,
+        "node_accelerators": 8,
+        **further,
+    }
 
 
 @pytest.mark.parametrize(

@@ -53,16 +53,24 @@ def test_the_status_of_a_large_run_comes_from_its_snapshot(tmp_path: Path) -> No
         status = status_at_a_glance(paths, T0_MS)
         assert status is not None
         assert (status.source, status.name, status.state, status.elapsed_s, status.left_s) == (
-            "snapshot", "large", "running", 40.0, 60.0,
-        )  # fmt: skip
+            "snapshot",
+            "large",
+            "running",
+            40.0,
+            60.0,
+        )
         assert (status.trials, status.error, status.score_ops) == (7, 0.25, 2 * 10**12 / 40.0)
         assert status.primary == f"process {os.getpid()} on {socket.gethostname()}"
         assert status.simulated
         starting, working = status.replicas
         assert (starting.node, working.node) == ("n1", None), "the one that has done least comes first"
         assert (working.state, working.phase, working.trial, working.round, working.epochs) == (
-            "working", "train", 7, 3, 2,
-        )  # fmt: skip
+            "working",
+            "train",
+            7,
+            3,
+            2,
+        )
         assert (working.accuracy, working.operations) == (0.5, 2 * 10**12)
         assert (starting.state, starting.trial, starting.operations) == ("starting", None, 0)
         assert status_at_a_glance(paths, T0_MS + STALE_MS) is None, "its primary writes no more"

@@ -162,9 +162,14 @@ FAULTS: dict[str, tuple[Sequence[bytes | None], str]] = {
     "dies at work": ([present(1), b""], "its program ended with exit code 1; its node is down"),
     "prints nonsense": ([present(1), b"Segmentation fault (core dumped)\n"], "no message of the protocol"),
     "prints a wrong message": ([b'{"type":"sheet","rows":[]}\n'], "expected the node's description"),
-    "prints NaN": ([present(1), b'{"type":"sheet","rows":[{"type":"row","device":"cpu","kind":"x","measure":"triad",'
-                    b'"value":"NaN"}]}\n'], "no message of the protocol"),
-}  # fmt: skip
+    "prints NaN": (
+        [
+            present(1),
+            b'{"type":"sheet","rows":[{"type":"row","device":"cpu","kind":"x","measure":"triad","value":"NaN"}]}\n',
+        ],
+        "no message of the protocol",
+    ),
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -19,14 +19,17 @@ SCIENCE = config(run_suite="science", science_instances=3, science_workloads=["h
 BATCH = config(training_batch_size=96)
 
 
-@pytest.mark.parametrize(("options", "settings", "expected"), [
-    (("weak", "replicas", None), BATCH, ("--replicas", "4")),
-    (("weak", "replicas", None), SCIENCE, ("--replicas", "4", "--instances", "12")),
-    (("strong", "replicas", None), SCIENCE, ("--replicas", "4")),
-    (("weak", "ranks", None), BATCH, ("--set", "replica.ranks=4")),
-    (("strong", "ranks", "rank"), BATCH, ("--set", "replica.ranks=4")),
-    (("strong", "ranks", None), BATCH, ("--set", "replica.ranks=4", "--set", "training.batch_size=24")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "settings", "expected"),
+    [
+        (("weak", "replicas", None), BATCH, ("--replicas", "4")),
+        (("weak", "replicas", None), SCIENCE, ("--replicas", "4", "--instances", "12")),
+        (("strong", "replicas", None), SCIENCE, ("--replicas", "4")),
+        (("weak", "ranks", None), BATCH, ("--set", "replica.ranks=4")),
+        (("strong", "ranks", "rank"), BATCH, ("--set", "replica.ranks=4")),
+        (("strong", "ranks", None), BATCH, ("--set", "replica.ranks=4", "--set", "training.batch_size=24")),
+    ],
+)
 def test_a_run_has_more_machine_and_the_work_of_its_mode(
     options: tuple[Any, Any, Any], settings: RunConfig, expected: tuple[str, ...]
 ) -> None:
@@ -35,12 +38,15 @@ def test_a_run_has_more_machine_and_the_work_of_its_mode(
     assert (member.folder, member.named) == (f"{options[1]}-0004", f"4 {options[1]}")
 
 
-@pytest.mark.parametrize(("options", "settings", "message"), [
-    (("strong", "replicas", None), BATCH, "AutoML has no fixed work"),
-    (("weak", "replicas", "rank"), BATCH, "it applies to --grow ranks"),
-    (("weak", "ranks", "global"), BATCH, "take --mode strong"),
-    (("strong", "ranks", None), config(), "state the batch of all ranks together"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "settings", "message"),
+    [
+        (("strong", "replicas", None), BATCH, "AutoML has no fixed work"),
+        (("weak", "replicas", "rank"), BATCH, "it applies to --grow ranks"),
+        (("weak", "ranks", "global"), BATCH, "take --mode strong"),
+        (("strong", "ranks", None), config(), "state the batch of all ranks together"),
+    ],
+)
 def test_a_growth_that_means_nothing_is_refused(
     options: tuple[Any, Any, Any], settings: RunConfig, message: str
 ) -> None:
@@ -57,6 +63,11 @@ def test_a_batch_that_cannot_be_divided_is_refused() -> None:
 def test_a_series_notes_a_growth_that_is_not_the_usual_one() -> None:
     assert Growth.chosen("weak", "replicas", None, BATCH).words == ()
     assert Growth.chosen("strong", "ranks", None, BATCH).words == (
-        "--mode", "strong", "--grow", "ranks", "--batch", "global",
-    )  # fmt: skip
+        "--mode",
+        "strong",
+        "--grow",
+        "ranks",
+        "--batch",
+        "global",
+    )
     assert Growth.chosen("strong", "replicas", None, SCIENCE).words == ("--mode", "strong", "--grow", "replicas")

@@ -111,8 +111,9 @@ def test_a_second_call_with_more_counts_adds_only_these(tmp_path: Path, called: 
         run_series(tmp_path, [ONE], ("--dataset", "images"))
 
 
-@pytest.mark.parametrize(("reason", "over"), [("deadline", True), ("completed", True), ("interrupted", False),
-                                              ("no_replicas", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reason", "over"), [("deadline", True), ("completed", True), ("interrupted", False), ("no_replicas", False)]
+)
 def test_runs_of_both_suites_are_over_once_nothing_is_left(tmp_path: Path, reason: EndReason, over: bool) -> None:
     ended(tmp_path, reason)
     assert is_over(tmp_path) is over

@@ -16,9 +16,11 @@ from primary.work.resumable import MAX_RESUMPTIONS
 from tests.support.trainings.jobs import take
 
 SCIENCE = {
-    "run.suite": "science", "science.workloads": ["hepcnn", "cosmoflow"], "science.size": "rehearsal",
+    "run.suite": "science",
+    "science.workloads": ["hepcnn", "cosmoflow"],
+    "science.size": "rehearsal",
     "science.instances": 2,
-}  # fmt: skip
+}
 CONFIG = load_config(overrides=SCIENCE)
 MODELS = [("hepcnn", 0), ("cosmoflow", 0), ("hepcnn", 1), ("cosmoflow", 1)]
 
@@ -72,10 +74,13 @@ def test_a_model_that_fails_again_and_again_is_given_up_and_one_that_cannot_trai
 
 def test_a_resumed_run_leaves_out_what_is_done_and_resumes_what_is_not() -> None:
     ledger = ledger_of(
-        issued(1, "hepcnn", 0), TrialEnded(trial=1, reason="early_stop"),
-        issued(2, "cosmoflow", 0), TrialFailed(trial=2, replica=0, kind="nan", reason="the loss is nan"),
-        issued(3, "hepcnn", 1), TrialEnded(trial=3, reason="stopped"),
-    )  # fmt: skip
+        issued(1, "hepcnn", 0),
+        TrialEnded(trial=1, reason="early_stop"),
+        issued(2, "cosmoflow", 0),
+        TrialFailed(trial=2, replica=0, kind="nan", reason="the loss is nan"),
+        issued(3, "hepcnn", 1),
+        TrialEnded(trial=3, reason="stopped"),
+    )
     work = open_work(CONFIG, ledger)
     first, second = take(work, 0), take(work, 1)
     assert (first.workload, first.instance, first.resumes) == ("hepcnn", 1, 3)

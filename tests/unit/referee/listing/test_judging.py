@@ -48,9 +48,12 @@ def test_a_plan_that_differs_makes_an_official_run_invalid(facts: Facts) -> None
 
 def test_an_edition_has_the_latest_official_result_of_each_system_and_what_was_sent_for_it(facts: Facts) -> None:
     every = [
-        listed(facts, "2025-11/a", 1.0), listed(facts, "2026-06/a", 2.0), listed(facts, "2026-06/b", 9.0, name="beta"),
-        listed(facts, "2026-11/a", 3.0, status="unofficial"), listed(facts, "2026-11/b", 8.0, name="beta"),
-    ]  # fmt: skip
+        listed(facts, "2025-11/a", 1.0),
+        listed(facts, "2026-06/a", 2.0),
+        listed(facts, "2026-06/b", 9.0, name="beta"),
+        listed(facts, "2026-11/a", 3.0, status="unofficial"),
+        listed(facts, "2026-11/b", 8.0, name="beta"),
+    ]
     found = editions_of(every, [Problem("2027-06/x", "2027-06", "broken")], ())
     counting = {edition.name: [each.submission.place for each in edition.listed] for edition in found}
     assert counting == {
@@ -63,9 +66,12 @@ def test_an_edition_has_the_latest_official_result_of_each_system_and_what_was_s
     assert ranks == [("beta", 8.0, 1), ("alpha", 2.0, 2)]
     alpha, beta = systems_of(every, found)
     assert [(row["edition"], row["status"], row["rank"]) for row in alpha.history] == [
-        ("2025-11", "official", 1), ("2026-06", "official", 2), ("2026-11", "official", 2),
-        ("2026-11", "unofficial", None), ("2027-06", "official", 2),
-    ]  # fmt: skip
+        ("2025-11", "official", 1),
+        ("2026-06", "official", 2),
+        ("2026-11", "official", 2),
+        ("2026-11", "unofficial", None),
+        ("2027-06", "official", 2),
+    ]
     assert (alpha.latest.submission.place, alpha.best_rank, beta.best_rank) == ("2026-06/a", 1, 1)
     trends = {row["edition"]: (row["official"], row["first"], row["sum_score_ops"]) for row in trend_rows(found)}
     assert trends["2026-06"] == (2, "beta", 11.0)

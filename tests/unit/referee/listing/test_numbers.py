@@ -86,14 +86,23 @@ def automl(report: Report, order: str) -> dict[str, float | None]:
         if part is not None and part.low is not None and part.high is not None:
             low, high = part.low / per, part.high / per
     return {
-        "replicas": report.present, "replicas_asked": report.replicas, "accelerators": report.accelerators,
-        "ranks": report.ranks, "score_ops": score, "regulated_score_ops": report.regulated_score_ops,
-        "error": report.error, "operations_per_joule": report.energy.operations_per_joule, "nodes": 1, "runs": 1,
-        "failures": len(report.failures), "trials": len(report.trials),
+        "replicas": report.present,
+        "replicas_asked": report.replicas,
+        "accelerators": report.accelerators,
+        "ranks": report.ranks,
+        "score_ops": score,
+        "regulated_score_ops": report.regulated_score_ops,
+        "error": report.error,
+        "operations_per_joule": report.energy.operations_per_joule,
+        "nodes": 1,
+        "runs": 1,
+        "failures": len(report.failures),
+        "trials": len(report.trials),
         "replicas_lost": sum(part.what.startswith("replica ") for part in report.failures),
         "ops_per_accelerator": score / report.accelerators if score is not None and report.accelerators else None,
-        "interval_low": low, "interval_high": high,
-    }  # fmt: skip
+        "interval_low": low,
+        "interval_high": high,
+    }
 
 
 def science(report: Report, row: Row) -> dict[str, float | None]:
@@ -153,11 +162,13 @@ def official(facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> Path:
         return replace(own, result=replace(own.result, report=report.model_copy(update=changes)))
 
     every = [
-        system("2025-11/a.tar.gz", "alpha", 1.25e15, 8, 3.1e10), system("2025-11/b.tar.gz", "beta", 2.5e15, 16, None),
-        system("2026-06/a.tar.gz", "alpha", 3.75e15, 24, 4.4e10), system("2026-06/c.tar.gz", "gamma", 0.5e15, 0, None),
+        system("2025-11/a.tar.gz", "alpha", 1.25e15, 8, 3.1e10),
+        system("2025-11/b.tar.gz", "beta", 2.5e15, 16, None),
+        system("2026-06/a.tar.gz", "alpha", 3.75e15, 24, 4.4e10),
+        system("2026-06/c.tar.gz", "gamma", 0.5e15, 0, None),
         system("2026-11/b.tar.gz", "beta", 2.25e15, 16, 1.9e10, "meters, Level 2, whole system"),
         listed(facts, "2026-11/u.tar.gz", 9e15, "unofficial", "delta"),
-    ]  # fmt: skip
+    ]
     folder = tmp_path_factory.mktemp("official")
     editions = editions_of(every, (), ())
     for name, content in Site(ListSettings(), editions, systems_of(every, editions), every).files():
@@ -198,23 +209,31 @@ def shown(row: Row, measure: str | None = None) -> dict[str, str]:
             ends = (row["time_to_quality_low_s"], row["time_to_quality_high_s"])
             time += f" 95 %: {' to '.join(map(format_duration, ends))}"
         return {
-            "rank": f"{row['rank'] or '-'}", "reached": f"{row['reached']} of {row['instances']}",
+            "rank": f"{row['rank'] or '-'}",
+            "reached": f"{row['reached']} of {row['instances']}",
             "time to quality": time,
             "valid": si(row["valid_ops"], "OPS") + ("" if joules is None else f" {si(joules, 'OP/J')}"),
-            "epochs": number(row["epochs_to_quality"], 1), "energy": si(row["energy_to_quality_j"], "J"),
-            "cost": number(row["cost_to_quality"], 4), "sustained": si(row["sustained_ops"], "OPS"),
+            "epochs": number(row["epochs_to_quality"], 1),
+            "energy": si(row["energy_to_quality_j"], "J"),
+            "cost": number(row["cost_to_quality"], 4),
+            "sustained": si(row["sustained_ops"], "OPS"),
             "failures": f"{row['failures']}",
-        }  # fmt: skip
+        }
     cells = {heading: si(row[name], unit) for name, (heading, unit) in MEASURES.items()}
     if measure is not None and row["interval_low"] is not None:
         heading, unit = MEASURES[measure]
         cells[heading] += f" 95 %: {interval(row['interval_low'], row['interval_high'], unit)}"
     devices = f"{row['accelerators']} x {row['accelerator'] or 'unknown'}" if row["accelerators"] else "-"
     return {
-        **cells, "rank": f"{row['rank'] or '-'}", "nodes": f"{row['nodes']}", "accelerators": devices,
-        "error": number(row["error"]), "runs": f"{row['runs']}", "replicas": f"{row['replicas']}",
+        **cells,
+        "rank": f"{row['rank'] or '-'}",
+        "nodes": f"{row['nodes']}",
+        "accelerators": devices,
+        "error": number(row["error"]),
+        "runs": f"{row['runs']}",
+        "replicas": f"{row['replicas']}",
         "failures": failures_of(row),
-    }  # fmt: skip
+    }
 
 
 def failures_of(row: Row) -> str:
@@ -247,9 +266,12 @@ def compare(cells: Mapping[str, str], expected: Mapping[str, str], page: Path) -
 
 
 ORDERS: dict[str, str | None] = {
-    "score": "score_ops", "regulated": "regulated_score_ops", "accelerator": "ops_per_accelerator",
-    "energy": "operations_per_joule", **dict.fromkeys(SCIENCE),
-}  # fmt: skip
+    "score": "score_ops",
+    "regulated": "regulated_score_ops",
+    "accelerator": "ops_per_accelerator",
+    "energy": "operations_per_joule",
+    **dict.fromkeys(SCIENCE),
+}
 
 
 def test_the_pages_of_an_edition_show_the_numbers_of_its_tables(site: Path) -> None:
@@ -265,8 +287,10 @@ def test_the_pages_of_an_edition_show_the_numbers_of_its_tables(site: Path) -> N
                 assert f"{row['replicas']} replica, {row['ranks']} rank;" in cells["system"]
             compare(cells, shown(row, ORDERS[page.stem]), page)
         if page.stem not in SCIENCE:
-            counts = {status: sum(row["status"] == status for row in rows) for status in
-                      ("official", "unofficial", "invalid", "simulated")}  # fmt: skip
+            counts = {
+                status: sum(row["status"] == status for row in rows)
+                for status in ("official", "unofficial", "invalid", "simulated")
+            }
             headings: Counter[str] = Counter()  # each basis of energies has a table, all of one status
             for status, rows_of_one in re.findall(r"<h2[^>]*>(\w+): (\d+)</h2>", page.read_text()):
                 headings[status.lower()] += int(rows_of_one)
@@ -318,8 +342,10 @@ def best_efficiency(rows: list[Row], basis: str) -> float | None:
 
 
 def test_energies_by_meters_and_by_sensors_have_trends_of_their_own(official: Path) -> None:
-    found = {row["edition"]: [value for name, value in row.items() if name.startswith("best_operations_per_joule")]
-             for row in data_of(official / "trends.json")["rows"]}  # fmt: skip
+    found = {
+        row["edition"]: [value for name, value in row.items() if name.startswith("best_operations_per_joule")]
+        for row in data_of(official / "trends.json")["rows"]
+    }
     # Meters first. The earlier result of alpha counts in the last edition, too.
     assert found == {"2025-11": [None, 3.1e10], "2026-06": [None, 4.4e10], "2026-11": [1.9e10, 4.4e10]}
 
@@ -335,21 +361,35 @@ def test_the_trends_are_those_of_the_rows_of_the_editions(site: Path) -> None:
         scores = [each["score_ops"] for each in official]
         besides = data_of(site / f"editions/{row['edition']}/score.json")
         expected = {
-            "first_score_ops": max(scores, default=None), "last_score_ops": min(scores, default=None),
-            "median_score_ops": median(scores) if scores else None, "sum_score_ops": sum(scores) if scores else None,
-            **{f"best_{name}": max((each[name] for each in official if each[name] is not None), default=None)
-               for name in list(MEASURES)[1:-1]},
+            "first_score_ops": max(scores, default=None),
+            "last_score_ops": min(scores, default=None),
+            "median_score_ops": median(scores) if scores else None,
+            "sum_score_ops": sum(scores) if scores else None,
+            **{
+                f"best_{name}": max((each[name] for each in official if each[name] is not None), default=None)
+                for name in list(MEASURES)[1:-1]
+            },
             **{f"best_operations_per_joule, {basis}": best_efficiency(official, basis) for basis in bases},
-            **{status: sum(each["status"] == status for each in own) for status in
-               ("official", "unofficial", "invalid", "simulated")},
+            **{
+                status: sum(each["status"] == status for each in own)
+                for status in ("official", "unofficial", "invalid", "simulated")
+            },
             "workloads": sum(edition == row["edition"] for edition, _ in rows_of_editions(site, "science")),
-            "not_read": len(besides["not_read"]), "withdrawn": len(besides["withdrawn"]),
-        }  # fmt: skip
+            "not_read": len(besides["not_read"]),
+            "withdrawn": len(besides["withdrawn"]),
+        }
         assert {name: value for name, value in row.items() if name not in ("edition", "title", "first")} == expected
-        ops = {heading: si(row[name], "OPS") for heading, name in (
-            ("first score", "first_score_ops"), ("median", "median_score_ops"), ("last", "last_score_ops"),
-            ("sum", "sum_score_ops"), ("best regulated score", "best_regulated_score_ops"),
-            ("best per accelerator", "best_ops_per_accelerator"))}  # fmt: skip
+        ops = {
+            heading: si(row[name], "OPS")
+            for heading, name in (
+                ("first score", "first_score_ops"),
+                ("median", "median_score_ops"),
+                ("last", "last_score_ops"),
+                ("sum", "sum_score_ops"),
+                ("best regulated score", "best_regulated_score_ops"),
+                ("best per accelerator", "best_ops_per_accelerator"),
+            )
+        }
         compare(cells, {
             **ops, **{f"best energy efficiency: {basis}": si(row[f"best_operations_per_joule, {basis}"], "OP/J")
                       for basis in bases},

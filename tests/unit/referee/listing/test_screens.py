@@ -10,8 +10,15 @@ from selenium.webdriver import Chrome
 
 from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open_page, show
 
-PAGES = ("index.html", "editions/2026-06/energy.html", "editions/2026-11/science.html", "systems.html", "trends.html",
-         "systems/*.html", "systems/node-*.html")  # fmt: skip
+PAGES = (
+    "index.html",
+    "editions/2026-06/energy.html",
+    "editions/2026-11/science.html",
+    "systems.html",
+    "trends.html",
+    "systems/*.html",
+    "systems/node-*.html",
+)
 LOADED = "return performance.getEntriesByType('resource').length"
 PAPER = {"width": 720, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
 CONTROLS = "return [...document.querySelectorAll('input, select, nav')].filter(e => e.offsetHeight).length"

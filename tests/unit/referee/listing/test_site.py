@@ -57,16 +57,20 @@ def state_of(site: Path) -> Mapping[str, tuple[int, bytes]]:
 
 
 def test_each_edition_has_what_was_sent_and_what_still_counts(built: Path) -> None:
-    found = {edition: {place: row["status"] for place, row in rows_of(built, edition).items()}
-             for edition in ("2026-06", "2026-11")}  # fmt: skip
+    found = {
+        edition: {place: row["status"] for place, row in rows_of(built, edition).items()}
+        for edition in ("2026-06", "2026-11")
+    }
     assert found == {
         "2026-06": {"2026-06/ada/alpha.tar.gz": "simulated", "2026-06/hostile.tar.gz": "simulated"},
         "2026-11": {
-            "2026-11/ada/alpha.tar.gz": "simulated", "2026-11/eve/alpha.tar.gz": "simulated",
-            "2026-06/hostile.tar.gz": "simulated", "2026-11/forged.tar.gz": "invalid",
+            "2026-11/ada/alpha.tar.gz": "simulated",
+            "2026-11/eve/alpha.tar.gz": "simulated",
+            "2026-06/hostile.tar.gz": "simulated",
+            "2026-11/forged.tar.gz": "invalid",
             "2026-11/bad.tar.gz": "unofficial",
         },
-    }  # fmt: skip
+    }
     index = (built / "index.html").read_text()
     assert "<h1>November 2026</h1>" in index, "the first page has the latest edition with a date"
     following = data_of(built, "editions/next/score")

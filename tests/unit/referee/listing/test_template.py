@@ -129,8 +129,14 @@ def run_workflow(name: str, checkout: Path, temporary: Path) -> tuple[int, str]:
     for step in (step for step in job["steps"] if "run" in step):
         own = {key: EXPRESSIONS[value[3:-2].strip()] for key, value in step.get("env", {}).items()}
         words = ["bash", "--noprofile", "--norc", *(["-eo", "pipefail"] if "shell" in step else ["-e"]), "-c"]
-        done = subprocess.run([*words, step["run"]], cwd=checkout, env={**os.environ, **runner, **own},
-                              capture_output=True, text=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            [*words, step["run"]],
+            cwd=checkout,
+            env={**os.environ, **runner, **own},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         said += done.stdout + done.stderr
         if done.returncode:
             return done.returncode, said

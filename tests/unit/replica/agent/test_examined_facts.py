@@ -46,8 +46,9 @@ def test_limits_of_a_container_are_noted(
 ) -> None:
     imitate(MACHINES[machine], tmp_path / "container", monkeypatch)
     assert facts(tmp_path)["notes"] == (
-        f"its control group allows {cpus} of 8 CPUs", "its control group allows 3.0 of 64.0 GiB of memory",
-    )  # fmt: skip
+        f"its control group allows {cpus} of 8 CPUs",
+        "its control group allows 3.0 of 64.0 GiB of memory",
+    )
 
 
 def test_slices_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,10 +36,15 @@ def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 EXPECTED = {
-    "1 core": (1, 4.0), "64 cores and 2 TiB": (64, 2048.0), "odd processors": (150, 512.0),
+    "1 core": (1, 4.0),
+    "64 cores and 2 TiB": (64, 2048.0),
+    "odd processors": (150, 512.0),
     "one socket of two": (32, 512.0),
-    "control groups 1": (1, 3.0), "control groups 2": (2, 3.0), "ARM": (64, 256.0), "2 GiB free": (2, 24.0),
-}  # fmt: skip
+    "control groups 1": (1, 3.0),
+    "control groups 2": (2, 3.0),
+    "ARM": (64, 256.0),
+    "2 GiB free": (2, 24.0),
+}
 """CPUs and GiB of memory that a run may use."""
 
 

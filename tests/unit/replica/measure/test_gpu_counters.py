@@ -38,11 +38,16 @@ def listing(*kernels: tuple[str, str, str]) -> str:
         for number, values in enumerate(kernels)
         for metric, value in zip(METRICS, values, strict=True)
     ]
-    return "\n".join([
-        "==PROF== Connected to process 4711 (/usr/bin/python3.11)",
-        '==PROF== Profiling "kernel" - 0: 0%....50%....100% - 1 pass',
-        "==PROF== Disconnected from process 4711", HEADINGS, *rows, "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "==PROF== Connected to process 4711 (/usr/bin/python3.11)",
+            '==PROF== Profiling "kernel" - 0: 0%....50%....100% - 1 pass',
+            "==PROF== Disconnected from process 4711",
+            HEADINGS,
+            *rows,
+            "",
+        ]
+    )
 
 
 def test_a_fused_multiply_add_is_two_operations() -> None:

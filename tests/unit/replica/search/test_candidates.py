@@ -52,8 +52,14 @@ def write(run: HandMadeRun, **changes: object) -> None:
     reader = HistoryReader(run.paths)
     reader.read_new()
     child = DEEPER[0].apply(INITIAL)
-    document = {"hash": child.hash, "parent": INITIAL.hash, "morphs": [morph_data(DEEPER[0])],
-                "hyperparameters": BEST, "cursor": reader.cursor().heads, **changes}  # fmt: skip
+    document = {
+        "hash": child.hash,
+        "parent": INITIAL.hash,
+        "morphs": [morph_data(DEEPER[0])],
+        "hyperparameters": BEST,
+        "cursor": reader.cursor().heads,
+        **changes,
+    }
     run.paths.candidate(0, 2).write_text(json.dumps(document))
 
 
@@ -124,9 +130,14 @@ def test_a_candidate_of_a_parent_that_no_trial_has_completed_is_not_used(
 
 @pytest.mark.parametrize(
     "morph",
-    [{"kind": "Widen", "stream": "conv1", "channels": "many"}, {"kind": "Widen"}, {"kind": "Shrink"},
-     {"kind": "AddSkip", "source": 1, "target": 2}, {"kind": "Deepen", "after": "nowhere"}],
-)  # fmt: skip
+    [
+        {"kind": "Widen", "stream": "conv1", "channels": "many"},
+        {"kind": "Widen"},
+        {"kind": "Shrink"},
+        {"kind": "AddSkip", "source": 1, "target": 2},
+        {"kind": "Deepen", "after": "nowhere"},
+    ],
+)
 def test_morphs_that_are_not_valid_are_not_used(run: HandMadeRun, morph: dict[str, Any]) -> None:
     write(run, hash="0" * 16, morphs=[morph])
     assert loaded(run) is None
@@ -171,9 +182,17 @@ def test_a_candidate_has_the_cursor_that_it_was_proposed_from(run: HandMadeRun) 
 
 
 @pytest.mark.parametrize(
-    "cursor", [None, {}, {"primary-1": [1, "0" * 64]}, {"nobody-1": [0, "0" * 64]}, {"replica-0000-1": [99, "0" * 64]},
-               {"replica-0000-1": [0, "x"]}, {"replica-0000-1": [-1, "0" * 64]}],
-)  # fmt: skip
+    "cursor",
+    [
+        None,
+        {},
+        {"primary-1": [1, "0" * 64]},
+        {"nobody-1": [0, "0" * 64]},
+        {"replica-0000-1": [99, "0" * 64]},
+        {"replica-0000-1": [0, "x"]},
+        {"replica-0000-1": [-1, "0" * 64]},
+    ],
+)
 def test_a_candidate_of_another_time_is_not_used(run: HandMadeRun, cursor: object) -> None:
     write(run, cursor=cursor)
     assert loaded(run) is None

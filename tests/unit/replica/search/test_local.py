@@ -66,9 +66,13 @@ def test_landmarks_of_its_own_tell_neighbours_apart(objective: str, monkeypatch:
     rng = random.Random(1)
     children = [random_morph(whole(parent.architecture), rng)[1] for parent in best for _ in range(20)]
     reached = np.array([evaluate(objective, child, INITIAL) for child in children])
-    exact, own = (np.abs(model.predict(children)[0] - reached).mean() for model in (
-        Surrogate(known, DistanceTable()), local(known),
-    ))  # fmt: skip
+    exact, own = (
+        np.abs(model.predict(children)[0] - reached).mean()
+        for model in (
+            Surrogate(known, DistanceTable()),
+            local(known),
+        )
+    )
     assert own < exact, "landmarks of the whole history are far from all of them"
 
 

@@ -38,16 +38,29 @@ POOL = random_history(INITIAL, growth_limits(INITIAL, 4.0, None, 64, 4), 12, ran
 
 def started(trial: int, replica: int, resumes: int | None) -> TrialStarted:
     return TrialStarted(
-        trial=trial, replica=replica, round=1, architecture=f"{trial if resumes is None else resumes:016x}"[:16],
-        parent=None, hyperparameters={"batch_size": trial % 5}, epochs=3, point=trial % 3, resumes=resumes,
-    )  # fmt: skip
+        trial=trial,
+        replica=replica,
+        round=1,
+        architecture=f"{trial if resumes is None else resumes:016x}"[:16],
+        parent=None,
+        hyperparameters={"batch_size": trial % 5},
+        epochs=3,
+        point=trial % 3,
+        resumes=resumes,
+    )
 
 
 def completed(trial: int, epoch: int, correct: int) -> EpochCompleted:
     return EpochCompleted(
-        trial=trial, epoch=epoch, images_trained=10, images_evaluated=100, correct=correct,
-        loss=1.0, validation_loss=1.0, learning_rate=0.1,
-    )  # fmt: skip
+        trial=trial,
+        epoch=epoch,
+        images_trained=10,
+        images_evaluated=100,
+        correct=correct,
+        loss=1.0,
+        validation_loss=1.0,
+        learning_rate=0.1,
+    )
 
 
 def bodies(rng: random.Random) -> list[AnyBody]:

@@ -259,8 +259,12 @@ def test_an_initial_architecture_beyond_the_memory_is_refused_at_the_start(tmp_p
 
 def test_an_agent_whose_memory_is_too_small_is_unable_before_it_is_ready(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"replica.accelerator_memory_gib": 0.1, "training.trainer": "simulated"})
-    agent = subprocess.run([sys.executable, "-m", "replica", "--run", str(run.paths.root), "--replica", "0"],
-                           input=b"", capture_output=True, check=False)  # fmt: skip
+    agent = subprocess.run(
+        [sys.executable, "-m", "replica", "--run", str(run.paths.root), "--replica", "0"],
+        input=b"",
+        capture_output=True,
+        check=False,
+    )
     (answer,) = map(json.loads, agent.stdout.splitlines())
     assert answer["type"] == "unable"
     assert "too large for the memory of an accelerator (replica.accelerator_memory_gib)" in answer["reason"]

@@ -54,10 +54,17 @@ def start(
     ArchitectureStore(run.paths).save(architecture)
     run.at(trial).replicas[replica].append(
         TrialStarted(
-            trial=trial, replica=replica, round=1, architecture=architecture.hash, parent=None,
-            hyperparameters={"batch_size": 64, **values}, epochs=2, point=point, base=1,
+            trial=trial,
+            replica=replica,
+            round=1,
+            architecture=architecture.hash,
+            parent=None,
+            hyperparameters={"batch_size": 64, **values},
+            epochs=2,
+            point=point,
+            base=1,
         )
-    )  # fmt: skip
+    )
 
 
 def tune(run: HandMadeRun, peak: float) -> None:

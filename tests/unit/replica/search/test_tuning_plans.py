@@ -27,10 +27,17 @@ def run(tmp_path: Path) -> HandMadeRun:
 def start(run: HandMadeRun, trial: int, hyperparameters: Hyperparameters, number: int, base: int | None = None) -> None:
     run.replicas[0].append(
         TrialStarted(
-            trial=trial, replica=0, round=4, architecture=run.architecture.hash, parent=None,
-            hyperparameters=hyperparameters, epochs=2, point=number, base=base,
+            trial=trial,
+            replica=0,
+            round=4,
+            architecture=run.architecture.hash,
+            parent=None,
+            hyperparameters=hyperparameters,
+            epochs=2,
+            point=number,
+            base=base,
         )
-    )  # fmt: skip
+    )
 
 
 def planner(run: HandMadeRun) -> Planner:
@@ -107,8 +114,10 @@ def test_the_search_gets_predictions_in_warm_up_until_a_later_round_measures(run
 
 def test_sixteen_replicas_that_ask_at_the_same_moment_get_different_points(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"run.replicas": 16}).at(0).release(100)
-    space = {"learning_rate": {"_type": "uniform", "_value": [0.0, 1.0]},
-             "batch_size": {"_type": "choice", "_value": [32, 64]}}  # fmt: skip
+    space = {
+        "learning_rate": {"_type": "uniform", "_value": [0.0, 1.0]},
+        "batch_size": {"_type": "choice", "_value": [32, 64]},
+    }
     run.paths.space.write_text(json.dumps(space))
     start(run, 1, {"batch_size": 64}, 0)
     run.at(1).epoch(1, 1).end_trial(1)

@@ -92,8 +92,12 @@ def test_cubes_are_turned_round_in_training(science: Path) -> None:
         for inputs, targets in source.train_batches(4, 1, epoch, RankShare()):
             for cube, target in zip(inputs, targets, strict=True):
                 (number,) = np.flatnonzero((parameters == target).all(axis=1))
-                turns = [axes for count in range(4) for axes in combinations(range(3), count)
-                         if np.allclose(np.flip(standard[number], axes), cube, atol=1e-4)]  # fmt: skip
+                turns = [
+                    axes
+                    for count in range(4)
+                    for axes in combinations(range(3), count)
+                    if np.allclose(np.flip(standard[number], axes), cube, atol=1e-4)
+                ]
                 assert len(turns) == 1
                 seen.add(turns[0])
     assert len(seen) == 8, "every combination of axes comes up"
@@ -203,8 +207,10 @@ def test_the_sample_of_training_examples_is_spread_over_the_files_and_not_augmen
     parts = [together(source.sampled_batches(3, RankShare(rank, 2))) for rank in (0, 1)]
     for whole, part in zip(found, zip(*parts, strict=True), strict=True):
         np.testing.assert_array_equal(whole, np.concatenate(part), "the same on any ranks")
-    everything = [source._batch("train", np.array([number]), Turn((2, source._seed, 0), 0, None))
-                  for number in (0, trained // sampled, (sampled - 1) * trained // sampled)]  # fmt: skip
+    everything = [
+        source._batch("train", np.array([number]), Turn((2, source._seed, 0), 0, None))
+        for number in (0, trained // sampled, (sampled - 1) * trained // sampled)
+    ]
     for place, (inputs, targets) in zip((0, 1, -1), everything, strict=True):
         np.testing.assert_array_equal(found[0][place], inputs[0])
         np.testing.assert_array_equal(found[1][place], targets[0])
@@ -262,8 +268,9 @@ def test_all_that_is_wrong_is_said_before_the_start(science: Path, tmp_path: Pat
     with pytest.raises(DatasetError) as raised:
         find_set("cos", folder)
     assert [line.partition(f"{folder}: ")[2] for line in raised.value.lines] == [
-        f"{train.name}: No such file or directory", f"{validation.name}: has 0 bytes, not {validation.size_bytes:,}",
-    ]  # fmt: skip
+        f"{train.name}: No such file or directory",
+        f"{validation.name}: has 0 bytes, not {validation.size_bytes:,}",
+    ]
 
 
 def test_a_set_of_another_kind_is_refused(science: Path, tmp_path: Path) -> None:

@@ -38,9 +38,12 @@ from workloads.science import SCIENCE
 def plan_of(*computing_s: float, **changes: Any) -> ExchangePlan:
     """A plan of groups of one rank each, 100 images and one server of 1 s by default."""
     plan = ExchangePlan(
-        groups=tuple(map(GroupPace, computing_s)), servers=(ServerPace(1.0),), train_images=100, step_images=10,
+        groups=tuple(map(GroupPace, computing_s)),
+        servers=(ServerPace(1.0),),
+        train_images=100,
+        step_images=10,
         epochs=1,
-    )  # fmt: skip
+    )
     return replace(plan, **changes)
 
 
@@ -173,8 +176,11 @@ def test_a_lost_group_comes_back_with_an_epoch_of_group_0() -> None:
     # Lost at 15 s in its second epoch, ready at 23 s: the fourth epoch begins at 30.3 s. Lost again
     # at 50.3 s and ready at 58.3 s: the seventh begins at 60.6 s.
     assert [(each.epoch, each.lost is not None, each.returned) for each in own][:4] == [
-        (1, False, None), (2, True, None), (4, False, True), (5, True, None),
-    ]  # fmt: skip
+        (1, False, None),
+        (2, True, None),
+        (4, False, True),
+        (5, True, None),
+    ]
     assert [each.epoch for each in own[4:]] == [7, 8, 9]
     assert own[4].returned
     assert own[2].staleness == (0, 10), "it begins with the servers' values, and after group 0's first update"

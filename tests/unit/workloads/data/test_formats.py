@@ -221,7 +221,7 @@ HOSTILE: dict[str, tuple[Callable[[h5py.File], object], str]] = {
     "a number": (lambda file: replaced(file, "boxes", 3), r"boxes has the shape \(\), not"),
     "complex numbers": (lambda file: replaced(file, "images", np.zeros((5, 16, 9, 9), "c8")), "does not hold numbers"),
     "no samples": (empty, "holds no samples"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

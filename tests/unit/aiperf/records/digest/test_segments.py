@@ -56,8 +56,10 @@ def test_a_reader_sees_all_entries_in_order_whenever_it_looks(paths: RunPaths) -
             seen += [line.entry for line in reader.read_new()]
     assert seen == [Opened(primary="primary-1"), *map(over, range(1, 9))]
     assert sorted(file.name for file in (digests_of(paths) / "primary-1").iterdir()) == [
-        "000001.jsonl", "000002.jsonl", "000003.jsonl",
-    ]  # fmt: skip
+        "000001.jsonl",
+        "000002.jsonl",
+        "000003.jsonl",
+    ]
     assert reader.cursor() == cursor_at_end(paths)
     assert reader.cursor().text == "digest/primary-1:8"
 
@@ -133,6 +135,10 @@ def test_a_missing_digest_is_damage(paths: RunPaths) -> None:
 
 def test_an_entry_keeps_what_was_measured_exactly() -> None:
     entry = Over(
-        trial=3, how="early_stop", predicted=0.1 + 0.2, epochs=(3, 4, 6), qualities=(1 / 3, None, 2 / 3),
-    )  # fmt: skip
+        trial=3,
+        how="early_stop",
+        predicted=0.1 + 0.2,
+        epochs=(3, 4, 6),
+        qualities=(1 / 3, None, 2 / 3),
+    )
     assert decode_entry(encode_entry(entry)[:-1]) == entry

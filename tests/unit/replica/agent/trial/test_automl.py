@@ -38,8 +38,14 @@ CORRECT = (100, 170, 200, 215, 225, 240)
 class TrainerFrom(Trainer):
     """A trainer in process that reports `CORRECT` from an epoch on, as after a checkpoint."""
 
-    built = BuiltFacts(architecture="a" * 16, compute={"float32": 2}, devices=("cpu",), framework="none",
-                       source_hash="b" * 64, environment={"TF_X": "1"})  # fmt: skip
+    built = BuiltFacts(
+        architecture="a" * 16,
+        compute={"float32": 2},
+        devices=("cpu",),
+        framework="none",
+        source_hash="b" * 64,
+        environment={"TF_X": "1"},
+    )
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -54,9 +60,14 @@ class TrainerFrom(Trainer):
         yield TrainerPhase(monotonic_ms=T0_MS, phase="train")
         for epoch in range(self._first, len(CORRECT) + 1):
             facts = EpochFacts(
-                epoch=epoch, images_trained=1437, images_evaluated=360, correct=CORRECT[epoch - 1],
-                loss=1.0, validation_loss=1.0, learning_rate=0.1,
-            )  # fmt: skip
+                epoch=epoch,
+                images_trained=1437,
+                images_evaluated=360,
+                correct=CORRECT[epoch - 1],
+                loss=1.0,
+                validation_loss=1.0,
+                learning_rate=0.1,
+            )
             yield TrainerEpoch(monotonic_ms=T0_MS, facts=facts)
         yield TrainerDone(monotonic_ms=T0_MS, early=False)
 

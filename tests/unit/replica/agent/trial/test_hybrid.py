@@ -53,9 +53,13 @@ def test_a_request_of_automl_has_the_servers_optimiser(tmp_path: Path) -> None:
     chosen = {"batch_size": 8, "learning_rate": 0.1, "momentum": 0.9, "label_smoothing": 0.1}
     request = train_request(config, RunPaths(tmp_path), TrialTraining("a", chosen, 1, 1, "float32"))
     assert request.hybrid == HybridTraining(
-        groups=2, servers=1, optimiser="adam", momentum=momentum_of(2, 0.9), warm_up=WARM_UP_UPDATES,
+        groups=2,
+        servers=1,
+        optimiser="adam",
+        momentum=momentum_of(2, 0.9),
+        warm_up=WARM_UP_UPDATES,
         staleness_aware=True,
-    )  # fmt: skip
+    )
     assert request.learning_rate == pytest.approx(0.1 * ADAM_FOR_SGD)
     own = config_of(groups=2, server_optimiser="own")
     request = train_request(own, RunPaths(tmp_path), TrialTraining("a", chosen, 1, 1, "float32"))
@@ -144,10 +148,13 @@ def test_every_group_is_started_by_itself_and_servers_on_this_node() -> None:
 def test_groups_share_the_nodes_in_order(groups: int, ranks: int, hosts: tuple[str, ...], expected: list[str]) -> None:
     config = load_config(
         overrides={
-            "run.dataset": "digits", "training.groups": groups, "training.framework": "torch",
-            "replica.rank_starter": "mpirun", "replica.interface": "none0",
+            "run.dataset": "digits",
+            "training.groups": groups,
+            "training.framework": "torch",
+            "replica.rank_starter": "mpirun",
+            "replica.interface": "none0",
         }
-    )  # fmt: skip
+    )
     found = started(RankSetup(config, ranks, hosts=hosts))
     slots = [each.command[each.command.index("--host") + 1] for each in found.groups]
     here = [slot.replace("localhost", "a") for slot in slots]

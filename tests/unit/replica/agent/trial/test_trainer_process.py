@@ -20,9 +20,20 @@ from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 
 REQUEST = TrainRequest(
-    architecture_path="architecture.json", dataset="digits", batch_size=64, epochs=2, max_epochs=4, patience=9, seed=3,
-    learning_rate=0.1, momentum=0.9, label_smoothing=0.1, precision="float32", compile="auto", progress_interval_s=1.0,
-)  # fmt: skip
+    architecture_path="architecture.json",
+    dataset="digits",
+    batch_size=64,
+    epochs=2,
+    max_epochs=4,
+    patience=9,
+    seed=3,
+    learning_rate=0.1,
+    momentum=0.9,
+    label_smoothing=0.1,
+    precision="float32",
+    compile="auto",
+    progress_interval_s=1.0,
+)
 
 
 def test_failures_of_other_ranks_are_found_behind_a_prefix() -> None:

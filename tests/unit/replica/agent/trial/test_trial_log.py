@@ -41,11 +41,18 @@ def test_exchanges_are_recorded_by_epoch_with_their_group_or_server(tmp_path: Pa
     log = started(run, [])
     groups = tuple(
         ExchangeFacts(
-            epoch=1, group=group, updates=4, images=128, staleness=(1, 2, 0, 1), computing_s=1.0, group_s=0.5,
-            waiting_s=0.25, bytes_exchanged=4096,
+            epoch=1,
+            group=group,
+            updates=4,
+            images=128,
+            staleness=(1, 2, 0, 1),
+            computing_s=1.0,
+            group_s=0.5,
+            waiting_s=0.25,
+            bytes_exchanged=4096,
         )
         for group in (0, 1)
-    )  # fmt: skip
+    )
     server = ServerFacts(epoch=1, server=0, updates=8, busy_share=0.5)
     log.exchange(TrainerExchange(monotonic_ms=T0_MS, groups=groups, servers=(server,)))
     trial = read_ledger(run.paths).trials[1]
@@ -62,9 +69,14 @@ def test_a_new_phase_does_not_take_back_the_operations_of_an_open_epoch(tmp_path
     log.progress(TrainerProgress(monotonic_ms=T0_MS, facts=progress))
     log.begin_phase("evaluate")
     facts = EpochFacts(
-        epoch=1, images_trained=1437, images_evaluated=360, correct=300,
-        loss=1.0, validation_loss=1.0, learning_rate=0.1,
-    )  # fmt: skip
+        epoch=1,
+        images_trained=1437,
+        images_evaluated=360,
+        correct=300,
+        loss=1.0,
+        validation_loss=1.0,
+        learning_rate=0.1,
+    )
     log.epoch(TrainerEpoch(monotonic_ms=T0_MS, facts=facts))
     log.begin_phase("train")
     operations = [message.operations for message in sent if isinstance(message, Progress)]

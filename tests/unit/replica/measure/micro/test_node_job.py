@@ -52,13 +52,28 @@ def test_the_suite_measures_what_the_run_trains_with(tmp_path: Path) -> None:
     config = load_config(overrides={"run.dataset": "digits", "micro.suite": "quick", **settings})
     own = NodeJob(config, RunPaths(tmp_path), 0, "n1", "mixed_bfloat16", {})
     assert options(own.command()) == [
-        "--stack", "jax", "--precision", "bfloat16", "--operators", "conv", "--quick", "--format", "json",
-    ]  # fmt: skip
+        "--stack",
+        "jax",
+        "--precision",
+        "bfloat16",
+        "--operators",
+        "conv",
+        "--quick",
+        "--format",
+        "json",
+    ]
     config = load_config(overrides={"run.dataset": "digits", "micro.suite": "full", "micro.stack": "native"})
     own = NodeJob(config, RunPaths(tmp_path), 0, "n1", "float32", {})
     assert options(own.command()) == [
-        "--stack", "native", "--precision", "float32", "--operators", "conv,pool,fc", "--format", "json",
-    ]  # fmt: skip
+        "--stack",
+        "native",
+        "--precision",
+        "float32",
+        "--operators",
+        "conv,pool,fc",
+        "--format",
+        "json",
+    ]
 
 
 def test_one_replica_measures_a_node_once(tmp_path: Path) -> None:
@@ -82,15 +97,17 @@ def test_one_replica_measures_a_node_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "problem"),
     [
-        ("import sys; print('aiperf: stack torch: torch is not installed', file=sys.stderr); sys.exit(3)",
-         "stack torch: torch is not installed; the suite ended: exit code 3"),
+        (
+            "import sys; print('aiperf: stack torch: torch is not installed', file=sys.stderr); sys.exit(3)",
+            "stack torch: torch is not installed; the suite ended: exit code 3",
+        ),
         ("import os; os.kill(os.getpid(), 9)", "the suite ended: killed by SIGKILL"),
         ("print('[]')", "no results"),
         ("print('no JSON')", "JSONDecodeError: "),
         ("print('[{}]')", "ValidationError: "),
     ],
     ids=["a stack that is not installed", "killed", "nothing", "no JSON", "other JSON"],
-)  # fmt: skip
+)
 def test_a_suite_that_fails_is_reported_and_not_repeated(tmp_path: Path, program: str, problem: str) -> None:
     found = measured(tmp_path, program)
     assert found.problem is not None

@@ -384,10 +384,20 @@ def test_the_suite_covers_every_operator_on_every_kind_and_can_be_checked() -> N
 
 
 SIZED = (
-    "1 core", "64 cores and 2 TiB", "300 MiB of cache", "1.1 GiB of cache", "4 GiB of cache",
-    "4 GiB of cache, 2 GiB free", "no AVX-512", "no AVX2", "2 GiB free", "ARM", "odd processors", "control groups 1",
+    "1 core",
+    "64 cores and 2 TiB",
+    "300 MiB of cache",
+    "1.1 GiB of cache",
+    "4 GiB of cache",
+    "4 GiB of cache, 2 GiB free",
+    "no AVX-512",
+    "no AVX2",
+    "2 GiB free",
+    "ARM",
+    "odd processors",
+    "control groups 1",
     "control groups 2",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -26,10 +26,14 @@ def test_padding_and_holes_of_a_convolution_are_not_operations() -> None:
     # One axis: 5 elements, 3 taps, stride 2, one zero in front: taps at -1..1, 1..3, 3..5 of 0..4.
     window = SimpleNamespace(size=3, stride=2, padding_low=1, window_dilation=1, base_dilation=1)
     axes = SimpleNamespace(
-        input_batch_dimension=0, input_feature_dimension=2, input_spatial_dimensions=(1,),
-        kernel_input_feature_dimension=1, kernel_output_feature_dimension=2, kernel_spatial_dimensions=(0,),
+        input_batch_dimension=0,
+        input_feature_dimension=2,
+        input_spatial_dimensions=(1,),
+        kernel_input_feature_dimension=1,
+        kernel_output_feature_dimension=2,
+        kernel_spatial_dimensions=(0,),
         output_spatial_dimensions=(1,),
-    )  # fmt: skip
+    )
     known = {1: made("parameter", (6, 5, 4)), 2: made("parameter", (3, 4, 7))}
     facts: dict[str, Any] = {"convolution_dimension_numbers": axes, "batch_group_count": 1}
     forward = made("convolution", (6, 3, 7), 1, 2, window=SimpleNamespace(dimensions=[window]), **facts)
@@ -81,9 +85,12 @@ print(json.dumps({"ours": work, "xla": compiled.cost_analysis()["flops"],
 def test_a_compiled_gradient_counts_as_xla_counts_it() -> None:
     pytest.importorskip("jax")
     done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, check=False,
+        [sys.executable, "-P", "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["ours"] == pytest.approx(found["xla"], rel=0.02), found

@@ -56,35 +56,63 @@ def test_every_recorded_name_has_its_phase(framework: str) -> None:
             assert phase_of(node, operation) == phase, (operation, node)
 
 
-@pytest.mark.parametrize("operation", ["FusedBatchNormV3", "FusedBatchNormEx", "BatchMatMulV2", "SpaceToBatchND",
-                                       "BatchToSpaceND", "Batch"])  # fmt: skip
+@pytest.mark.parametrize(
+    "operation", ["FusedBatchNormV3", "FusedBatchNormEx", "BatchMatMulV2", "SpaceToBatchND", "BatchToSpaceND", "Batch"]
+)
 def test_no_operation_is_of_the_input_for_a_part_of_its_name(operation: str) -> None:
     assert phase_of("net/layer", operation) == "forward"
 
 
-@pytest.mark.parametrize("operation", ["BatchDatasetV2", "ParallelMapDatasetV2", "TensorSliceDataset", "DecodePng",
-                                       "OneShotIterator", "DecodeAndCropJpeg", "ReadFile"])  # fmt: skip
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "BatchDatasetV2",
+        "ParallelMapDatasetV2",
+        "TensorSliceDataset",
+        "DecodePng",
+        "OneShotIterator",
+        "DecodeAndCropJpeg",
+        "ReadFile",
+    ],
+)
 def test_the_input_is_of_the_input(operation: str) -> None:
     assert phase_of("", operation) == "input"
 
 
-@pytest.mark.parametrize("operation", ["HorovodAllreduce", "CollectiveReduceV3", "NcclAllReduce", "all-reduce",
-                                       "all-reduce-start", "reduce-scatter", "collective-permute"])  # fmt: skip
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "HorovodAllreduce",
+        "CollectiveReduceV3",
+        "NcclAllReduce",
+        "all-reduce",
+        "all-reduce-start",
+        "reduce-scatter",
+        "collective-permute",
+    ],
+)
 def test_exchanges_are_communication_whatever_their_node(operation: str) -> None:
     assert phase_of("jit(step)/transpose(jvp(net))/psum", operation) == "communication"
 
 
 def test_an_event_is_not_charged_for_those_inside_it() -> None:
     outer, inner, deepest, last = (
-        event(0, 100, "outer", "A"), event(10, 60, "inner", "B"), event(20, 30, "deepest", "C"),
+        event(0, 100, "outer", "A"),
+        event(10, 60, "inner", "B"),
+        event(20, 30, "deepest", "C"),
         event(200, 205, "last", "D"),
-    )  # fmt: skip
+    )
     other = event(50, 70, "other lane", "E", "b")
     found = [(part.event.node, part.start_s, part.end_s) for part in segments([last, deepest, inner, outer, other])]
     assert found == [
-        ("outer", 0, 10), ("inner", 10, 20), ("deepest", 20, 30), ("inner", 30, 60), ("outer", 60, 100),
-        ("last", 200, 205), ("other lane", 50, 70),
-    ]  # fmt: skip
+        ("outer", 0, 10),
+        ("inner", 10, 20),
+        ("deepest", 20, 30),
+        ("inner", 30, 60),
+        ("outer", 60, 100),
+        ("last", 200, 205),
+        ("other lane", 50, 70),
+    ]
 
 
 def test_phases_share_the_wall_time_of_a_step_and_sum_to_it() -> None:
@@ -153,15 +181,19 @@ def test_time_by_operation_and_by_layer_is_the_same_in_all() -> None:
     ]
     times = operation_times(events, steps=2)
     assert [(each.operation, each.phase, each.seconds, each.calls) for each in times] == [
-        ("Conv2D", "forward", 4.0, 1.0), ("Conv2DBackpropInput", "backward", 3.0, 0.5), ("Mul", "forward", 0.5, 0.5),
+        ("Conv2D", "forward", 4.0, 1.0),
+        ("Conv2DBackpropInput", "backward", 3.0, 0.5),
+        ("Mul", "forward", 0.5, 0.5),
         ("Mul", "update", 0.5, 0.5),
-    ]  # fmt: skip
+    ]
     layers = layer_times(events, 2, network(), AIPERF_1, batch_size=6)
     convolution = count(network()).by_kind["conv"].operations.total
     assert [(each.kind, each.layers, each.seconds, each.operations) for each in layers] == [
-        ("conv", 1, 7.0, 6 * convolution), ("dropout", 1, 0.5, 0), (NO_LAYER, 0, 0.5, 0),
+        ("conv", 1, 7.0, 6 * convolution),
+        ("dropout", 1, 0.5, 0),
+        (NO_LAYER, 0, 0.5, 0),
         ("relu", 1, 0.0, 6 * 8 * 8 * 4),
-    ]  # fmt: skip
+    ]
     assert sum(each.seconds for each in layers) == sum(each.seconds for each in times)
 
 
@@ -202,9 +234,17 @@ def test_purposes_sum_to_the_peak_of_the_allocator() -> None:
     found, totals = memory_at_peak(memory.found, KNOWN, [0.0])
     assert totals is not None
     assert found == {
-        **KNOWN, "activations": 300, "gradients": 200, "input queue": 0, TEMPORARY: 60, "persistent": 0, PROGRAM: 33,
-        NEW_VALUES: 0, ROUNDING: 20, UNEXPLAINED: 40,
-    }  # fmt: skip
+        **KNOWN,
+        "activations": 300,
+        "gradients": 200,
+        "input queue": 0,
+        TEMPORARY: 60,
+        "persistent": 0,
+        PROGRAM: 33,
+        NEW_VALUES: 0,
+        ROUNDING: 20,
+        UNEXPLAINED: 40,
+    }
     assert sum(found.values()) == totals.peak_bytes == 1640 + 300 + 20 + 200 + 60 + 33
     assert totals.explained == pytest.approx(1 - 40 / totals.peak_bytes)
     assert (totals.name, totals.lifetime_peak_bytes, totals.fragmentation) == ("pool", totals.peak_bytes, 0.25)

@@ -31,15 +31,25 @@ INITIAL = resnet(50, 32, 10)
 
 
 def trial(
-    number: int, architecture: Architecture, parent: Architecture | None, *morphs: Morph, base: int | None = None,
+    number: int,
+    architecture: Architecture,
+    parent: Architecture | None,
+    *morphs: Morph,
+    base: int | None = None,
     kernel_size: int | None = None,
-) -> TrialStarted:  # fmt: skip
+) -> TrialStarted:
     return TrialStarted(
-        trial=number, replica=0, round=number, architecture=architecture.hash,
-        parent=parent.hash if parent is not None else None, morphs=tuple(morph_data(morph) for morph in morphs),
-        point=0 if base is None else 1, base=base, epochs=2,
+        trial=number,
+        replica=0,
+        round=number,
+        architecture=architecture.hash,
+        parent=parent.hash if parent is not None else None,
+        morphs=tuple(morph_data(morph) for morph in morphs),
+        point=0 if base is None else 1,
+        base=base,
+        epochs=2,
         hyperparameters={"batch_size": 64, **({} if kernel_size is None else {"kernel_size": kernel_size})},
-    )  # fmt: skip
+    )
 
 
 class Loads:
@@ -174,5 +184,6 @@ def test_a_replica_knows_outlines_without_files(tmp_path: Path) -> None:
     knowledge = Knowledge(run.paths)
     knowledge.read()
     assert [o.architecture for o in knowledge.observations().completed] == [
-        outlined(INITIAL, knowledge.load), outlined(child, knowledge.load)
-    ]  # fmt: skip
+        outlined(INITIAL, knowledge.load),
+        outlined(child, knowledge.load),
+    ]

@@ -128,8 +128,10 @@ def test_a_lost_group_comes_back_after_its_last_epoch_and_may_be_lost_again() ->
         board.collect()
         assert board.all_ended
         assert [(each.epoch, each.images, each.lost, each.returned) for each in board.take()] == [
-            (3, 5, None, None), (4, 0, "killed", None), (5, 7, "killed", True)
-        ]  # fmt: skip
+            (3, 5, None, None),
+            (4, 0, "killed", None),
+            (5, 7, "killed", True),
+        ]
         assert board.admit(8, 9) == []
 
 
@@ -157,9 +159,16 @@ def test_nothing_more_of_a_lost_group_is_applied() -> None:
 def reported(epoch: int) -> bytes:
     """The report of group 1 about an epoch of one update."""
     facts = ExchangeFacts(
-        epoch=epoch, group=1, updates=1, images=5, staleness=(1,), computing_s=1.0, group_s=0.0, waiting_s=0.0,
+        epoch=epoch,
+        group=1,
+        updates=1,
+        images=5,
+        staleness=(1,),
+        computing_s=1.0,
+        group_s=0.0,
+        waiting_s=0.0,
         bytes_exchanged=1,
-    )  # fmt: skip
+    )
     return encode(Exchanged(facts=facts, last=False))
 
 

@@ -56,8 +56,10 @@ def test_measures_are_those_of_the_fields(task: Generation) -> None:
     found = task.measures(array(task.rows(inputs, targets)))
     lengths = np.sqrt(sum(np.square(each) for each in np.meshgrid(*[np.fft.fftfreq(8, 1 / 8)] * 3)))
     powers = [np.abs(np.fft.fftn(fields[..., 0], axes=(1, 2, 3))) ** 2 for fields in (made, inputs.astype(np.float64))]
-    ratios = [np.mean(powers[0][:, shell]) / np.mean(powers[1][:, shell])
-              for shell in (np.floor(lengths + 0.5) == wave for wave in range(1, 4))]  # fmt: skip
+    ratios = [
+        np.mean(powers[0][:, shell]) / np.mean(powers[1][:, shell])
+        for shell in (np.floor(lengths + 0.5) == wave for wave in range(1, 4))
+    ]
     assert found["spectrum"] == pytest.approx(np.mean(np.abs(np.log10(ratios))), rel=1e-4)
     counts = [np.histogram(fields, bins=256, range=(-1, 1))[0].cumsum() / fields.size for fields in (made, inputs)]
     # A pixel may lie on either side of a border in 32 bits.

@@ -101,14 +101,25 @@ def coco(by_class: list[list[Found]], least: float) -> tuple[Any, Any]:
         for image, found in enumerate(images, 1):
             for box in found.truth:
                 area = float(np.prod(box[2:] - box[:2]))
-                truth.append({"id": len(truth) + 1, "image_id": image, "category_id": number, "iscrowd": 0,
-                              "bbox": as_coco(box), "area": area})  # fmt: skip
+                truth.append(
+                    {
+                        "id": len(truth) + 1,
+                        "image_id": image,
+                        "category_id": number,
+                        "iscrowd": 0,
+                        "bbox": as_coco(box),
+                        "area": area,
+                    }
+                )
             for box, score in zip(found.boxes, found.scores, strict=True):
                 detections.append({"image_id": image, "category_id": number, "bbox": as_coco(box), "score": score})
     known = COCO()
-    known.dataset = {"info": {}, "images": [{"id": image} for image in range(1, len(by_class[0]) + 1)],
-                     "categories": [{"id": number} for number in range(1, CLASSES + 1)],
-                     "annotations": truth}  # fmt: skip
+    known.dataset = {
+        "info": {},
+        "images": [{"id": image} for image in range(1, len(by_class[0]) + 1)],
+        "categories": [{"id": number} for number in range(1, CLASSES + 1)],
+        "annotations": truth,
+    }
     known.createIndex()
     return known, known.loadRes(detections)
 
