@@ -93,11 +93,13 @@ class GroupCollective(Collective):
 
     def _from(self, root: int, tag: Tag) -> bytes:
         """Wait for a root's message, or for the end of any group."""
-        while (found := self.post.look(root, tag)) is None:
+        while True:
+            # The end first: the group may have been started again, and said that it is here.
             if (end := self.post.look(self.places.starter, Tag.LOST)) is not None:
                 raise TrialFailedError("rank_lost", Lost.model_validate_json(self.post.take_text(end)).reason)
+            if (found := self.post.look(root, tag)) is not None:
+                return self.post.take_text(found)
             self.post.wait()
-        return self.post.take_text(found)
 
     def broadcast_variables(self, variables: Sequence[Any]) -> None:
         """Give every rank of the group the values of its root."""

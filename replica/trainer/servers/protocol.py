@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -160,32 +161,47 @@ def body_of(message: Vector) -> Vector:
 
 @dataclass(frozen=True)
 class Sharding:
-    """The parameters of each server: parameter n is on server n mod `servers`."""
+    """The parameters of each server: the largest first, each on the server with the fewest values.
+
+    No server has more than 4/3 of the values that the best placement gives it (Graham 1969).
+    """
 
     shapes: tuple[tuple[int, ...], ...]
     servers: int
 
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [int(np.prod(shape)) for shape in self.shapes]
+
+    @cached_property
+    def placed(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of each server's parameters, in their order."""
+        found, loads = [list[int]() for _ in range(self.servers)], [0] * self.servers
+        for number in sorted(range(len(self._sizes)), key=lambda number: -self._sizes[number]):
+            server = loads.index(min(loads))
+            found[server].append(number)
+            loads[server] += self._sizes[number]
+        return tuple(tuple(sorted(numbers)) for numbers in found)
+
     def sizes(self) -> list[int]:
         """The number of values of each server."""
-        # Dealt in turn: large kernels follow each other in a network, and so go to different
-        # servers.
-        return [sum(int(np.prod(shape)) for shape in self.shapes[n :: self.servers]) for n in range(self.servers)]
+        return [sum(self._sizes[number] for number in numbers) for numbers in self.placed]
 
     def fill(self, server: int, values: Sequence[NDArray[Any]], into: Vector) -> None:
         """Write the values of a server's parameters in turn."""
         start = 0
-        for value in values[server :: self.servers]:
-            into[start : start + value.size] = value.reshape(-1)
-            start += value.size
+        for number in self.placed[server]:
+            size = self._sizes[number]
+            into[start : start + size] = values[number].reshape(-1)
+            start += size
 
     def values(self, vectors: Sequence[Vector]) -> list[NDArray[np.float32]]:
         """The parameters in their order, as parts of the servers' vectors."""
         found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(self.shapes)
         for server, vector in enumerate(vectors):
             start = 0
-            for number in range(server, len(self.shapes), self.servers):
-                shape = self.shapes[number]
-                size = int(np.prod(shape))
-                found[number] = vector[start : start + size].reshape(shape)
+            for number in self.placed[server]:
+                size = self._sizes[number]
+                found[number] = vector[start : start + size].reshape(self.shapes[number])
                 start += size
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,18 @@ import pytest
 from msgspec.json import encode
 
 from aiperf.clock import SystemClock
+from aiperf.errors import TrialFailedError
 from aiperf.facts import ExchangeFacts
+from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.hybrid.exchange_log import Beginning, Board, Exchanged
+from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.servers.client import ServerState
 from replica.trainer.servers.mailbox import Arrived, wait_for
-from replica.trainer.servers.protocol import HEADER_VALUES, Sharding, Tag, body_of, header_of
+from replica.trainer.servers.protocol import HEADER_VALUES, Lost, Sharding, Tag, body_of, header_of
 from replica.trainer.servers.shard import AVERAGING, Recipe
+from replica.trainer.servers.zeromq import ZmqMailbox
 from tests.support.folders import ROOT
-from tests.support.trainings.mailboxes import serving
+from tests.support.trainings.mailboxes import places_for, serving
 
 SHAPES = [(2, 3), (), (4,), (1, 1, 5), (2,)]
 SGD = Recipe(optimiser="sgd", momentum=0.0)
@@ -41,9 +46,15 @@ def test_every_parameter_comes_back_from_its_server(servers: int) -> None:
         assert (answer.version, answer.images, answer.staleness, answer.stopped) == (1, 7, 0, False)
 
 
-def test_parameter_n_is_on_server_n_mod_servers() -> None:
+def test_the_largest_parameters_are_placed_first() -> None:
     sharding = Sharding(tuple(SHAPES), 2)
-    assert sharding.sizes() == [6 + 4 + 2, 1 + 5]
+    assert sharding.placed == ((0, 1, 4), (2, 3))
+    assert sharding.sizes() == [6 + 1 + 2, 4 + 5]
+
+
+def test_kernels_and_biases_in_turn_are_as_much_for_each_server() -> None:
+    network = ((64, 64, 3, 3), (64,)) * 6
+    assert Sharding(network, 2).sizes() == [3 * (64 * 64 * 9 + 64)] * 2
 
 
 def test_a_message_has_its_header_behind_the_values() -> None:
@@ -306,3 +317,20 @@ def test_a_synchronous_training_loads_no_zeromq() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.strip() == "False"
+
+
+def test_a_group_that_ended_before_the_training_is_not_waited_for_again() -> None:
+    """It was started again and says that it is here; the message of its end came first."""
+    places = places_for(2, 1)
+    with ExitStack() as stack:
+        leader = stack.enter_context(closing(ZmqMailbox(0, places, (), SystemClock())))
+        other, starter = (
+            stack.enter_context(closing(ZmqMailbox(number, places, [0], SystemClock())))
+            for number in (1, places.starter)
+        )
+        starter.send_text(Lost(group=1, reason="group 1 was killed").model_dump_json().encode(), 0, Tag.LOST)
+        other.send_text(b"", 0, Tag.HERE)
+        while leader.look(1, Tag.HERE) is None or leader.look(places.starter, Tag.LOST) is None:
+            leader.wait()
+        with pytest.raises(TrialFailedError, match="rank_lost: group 1 was killed"):
+            GroupCollective(0, places, AloneCollective(), leader).meet()
