@@ -70,7 +70,7 @@ def _group_paces(machine: MachineFile, training: Grouped, ranks: int) -> Iterato
 
 
 def server_paces(machine: MachineFile, subject: Subject, servers: int) -> Iterator[ServerPace]:
-    """The pace of each server: parameters are dealt to them as in a training.
+    """The pace of each server: parameters are placed as in a training.
 
     The messages of a root share its link: that of a server comes after those of the ones before.
     """

@@ -102,8 +102,8 @@ def parameter_sizes(architectures: Iterable[Architecture]) -> tuple[int, ...]:
 
 
 def server_bytes(sizes: Sequence[int], servers: int) -> list[int]:
-    """Bytes of a message of each server, with its header: parameters are dealt as in a training."""
+    """Bytes of each server's message with its header, for parameters placed as in a training."""
     from replica.trainer.servers.protocol import HEADER_VALUES, Sharding  # noqa: PLC0415  (loads NumPy)
 
-    dealt = Sharding(tuple((size,) for size in sizes), servers).sizes()
-    return [BYTES_OF_VALUE * (size + HEADER_VALUES) for size in dealt]
+    placed = Sharding(tuple((size,) for size in sizes), servers).sizes()
+    return [BYTES_OF_VALUE * (size + HEADER_VALUES) for size in placed]
