@@ -12,7 +12,7 @@ from rehearsal.machine.file import MachineFile
 from rehearsal.pace import BYTES_OF_GRADIENT, all_reduce_s
 from rehearsal.subject import Subject
 from replica.trainer.simulated_groups import ExchangePlan, GroupPace, ServerPace, parameter_sizes, server_bytes
-from replica.trainer.starters.watch import RETURNS
+from replica.trainer.starters.groups import RETURNS
 
 LIVES = 1 + RETURNS
 """Lives of a group in a training: its ranks are started again."""

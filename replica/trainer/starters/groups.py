@@ -15,6 +15,9 @@ from replica.trainer.settings import GroupPlaces
 END = "the training in groups is over: "
 """Beginning of the line that says which process has ended it."""
 
+RETURNS = 3
+"""How often the ranks of a lost group are started again in a training."""
+
 
 class Program(BaseModel):
     """A command line with the variables that it needs beyond the environment."""

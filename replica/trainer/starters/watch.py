@@ -20,10 +20,7 @@ from aiperf.signals import die_with_parent
 from replica.trainer.servers.memory import MEMORY, new_memory
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
-from replica.trainer.starters.groups import END, Groups
-
-RETURNS = 3
-"""How often the ranks of a lost group are started again in a training."""
+from replica.trainer.starters.groups import END, RETURNS, Groups
 
 
 def main(groups: Groups) -> int:

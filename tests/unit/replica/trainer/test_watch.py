@@ -18,8 +18,7 @@ pytest.importorskip("zmq", reason="the extra [hybrid] is not installed")
 from replica.trainer.servers.mailbox import wait_for
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
-from replica.trainer.starters.groups import Groups, Program, start_groups
-from replica.trainer.starters.watch import RETURNS
+from replica.trainer.starters.groups import RETURNS, Groups, Program, start_groups
 
 WAITS = ("sh", "-c", "read line; exit 0")
 """A program that ends when the test closes its input."""
