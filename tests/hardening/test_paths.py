@@ -48,6 +48,9 @@ PATHS = (
 )  # fmt: skip
 
 
+WALKING = ("list build",)
+"""Verbs that look for files in all folders below the path."""
+
 EMPTY = ("/dev/null", "/dev/full", "empty", "wide.tar.gz", "no-utf8-\udcff")
 
 
@@ -69,6 +72,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_odd_path_is_a_message(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     for path in PATHS:
+        if verb in WALKING and path in ("/", "//"):
+            continue  # it would read the names of a whole machine
         said = answer(capsys, *(word.replace("PATH", path) for word in VERBS[verb]))
         if said.code == 0 and path in EMPTY:
             continue  # no setting at all is a configuration

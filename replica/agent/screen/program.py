@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import logging
-import shutil
 import signal
 import tempfile
 from dataclasses import dataclass
@@ -69,21 +68,22 @@ def main(argv: list[str] | None = None) -> int:
 
 async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
     reader = await open_input()
+    heed(reader.feed_eof)
     request = read_request(await reader.readline())
     found = devices_of(own_accelerators(arguments), arguments.share)
     devices = tuple(each for each in found if not request.devices or each.name in request.devices)
-    logs = Path(tempfile.mkdtemp(prefix="aiperf-screen-"))
-    fabric = Fabric(request.config, devices, logs)
     node = Node(arguments, request, devices, SystemClock())
-    output.send(Present(host=this_host().name(), node=describe_node(), devices=tuple(each.name for each in found)))
+    present = Present(host=this_host().name(), node=describe_node(), devices=tuple(each.name for each in found))
+    with tempfile.TemporaryDirectory(prefix="aiperf-screen-", ignore_cleanup_errors=True) as logs:
+        output.send(present)
+        await _answer(reader, node, Fabric(request.config, devices, Path(logs)), output)
+    return EXIT_DONE
+
+
+async def _answer(reader: asyncio.StreamReader, node: Node, fabric: Fabric, output: MessageOutput) -> None:
+    """Carry out orders until the input ends: the primary is gone, and nothing must outlive it."""
     working: asyncio.Task[None] | None = None
-
-    def end() -> None:
-        reader.feed_eof()
-
-    heed(end)
     try:
-        # At the end of the input the primary is gone: nothing must outlive it.
         while line := await reader.readline():
             order = read_order(line)
             working = asyncio.create_task(_carry_out(order, node, fabric, output))
@@ -93,8 +93,6 @@ async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
             with contextlib.suppress(asyncio.CancelledError):
                 await working
         await fabric.close()
-        shutil.rmtree(logs, ignore_errors=True)
-    return EXIT_DONE
 
 
 async def _carry_out(order: Order, node: Node, fabric: Fabric, output: MessageOutput) -> None:
