@@ -26,7 +26,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "rank": ("referee.rank:RANK", "rank official results by score, energy or time"),
         "list": ("referee.listing.cli:LIST", "make the public list of signed results, a static site"),
         "scale": (
-            "primary.series.cli:SCALE",
+            "primary.scaling.cli:SCALE",
             "measure scaling: one configuration with more and more replicas or ranks",
         ),
         "audit": ("referee.audit.cli:AUDIT", "do drawn parts of a run's work again and compare"),

@@ -34,7 +34,7 @@ STARTERS = {
     "primary/launchers/relays/remote.py": "the replica; it is sent to hosts without AIPerf",
     "primary/nni/tuner.py": "a module of this program",
     "primary/nodes/probe_script.py": "programs of a node without AIPerf, in the C locale",
-    "primary/series/runs.py": "a module of this program",
+    "primary/scaling/runs.py": "a module of this program",
     "primary/work/data.py": "a module of this program",
     "replica/agent/examine/facts.py": "a module of this program",
     "replica/agent/trial/devices.py": "a module of this program",

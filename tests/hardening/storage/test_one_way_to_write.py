@@ -20,7 +20,7 @@ ELSEWHERE = {
     "primary/importing/cli.py": "a configuration for the user",
     "primary/launchers/relays/remote.py": "one file without this package, for any Python of a node",
     "primary/launchers/relays/task.py": "temporary files of a launcher",
-    "primary/series/runs.py": "the lock of a series: NFS wants it opened for writing, nothing is written",
+    "primary/scaling/runs.py": "the lock of a series: NFS wants it opened for writing, nothing is written",
     "primary/nodes/probe_script.py": "one file without this package, for any Python of a node",
     "replica/measure/counting/source.py": "temporary files of `aiperf ops`",
     "workloads/datasets/": "data sets",

@@ -27,7 +27,7 @@ MACHINE = ROOT / "examples" / "machines" / "h100-8x8.toml"
 CALLED_FIRST = {
     "run": "primary.cli.read_run_options",
     "resume": "primary.cli.open_run",
-    "scale": "primary.series.cli.run_series",
+    "scale": "primary.scaling.cli.run_series",
     "dataset": "workloads.datasets.cli._synthesize",
     "dashboard": "dashboard.server.serve",
     "report": "analysis.verbs.report.read_result_data",

@@ -18,9 +18,9 @@ from aiperf.errors import RunFailedError, UsageError
 from aiperf.records.bodies import RunEnded
 from primary import preflight
 from primary.managers.contract import EndReason
-from primary.series import runs
-from primary.series.growth import Growth
-from primary.series.runs import SERIES, is_over, run_series
+from primary.scaling import runs
+from primary.scaling.growth import Growth
+from primary.scaling.runs import SERIES, is_over, run_series
 from tests.support.hand_made import HandMadeRun
 
 CONFIG = load_config(overrides={"run.dataset": "digits"})

@@ -7,7 +7,7 @@ from typing import Literal
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
-from primary.series.runs import Member
+from primary.scaling.runs import Member
 
 Mode = Literal["weak", "strong"]
 Kind = Literal["replicas", "ranks"]
