@@ -60,6 +60,8 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
 
     They are evaluated images, too.
     """
+    sampled_images: Many | None = None
+    """Number of these training examples among `images_evaluated`; None: none, or not recorded."""
     test_images: Many | None = None
     """Number of test examples, which are evaluated once, at a training's end; None: none were.
 
@@ -106,13 +108,21 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
 
     @property
     def images_validated(self) -> int:
-        """Validation images among those that were evaluated.
+        """Validation images among those that were evaluated."""
+        return self.images_evaluated - self.images_sampled
 
-        Of training images as many are evaluated, or all if there are fewer.
+    @property
+    def images_sampled(self) -> int:
+        """Training images among those that were evaluated.
+
+        They are as many as the validation images, or all if there are fewer.
         """
         if self.training_measures is None:
-            return self.images_evaluated
-        return max(self.images_evaluated // 2, self.images_evaluated - self.images_trained)
+            return 0
+        if self.sampled_images is not None:
+            return self.sampled_images
+        # A record of an earlier version: the epoch trained all images, unless it was of groups.
+        return min((self.images_evaluated + 1) // 2, self.images_trained)
 
     @property
     def quality(self) -> float | None:

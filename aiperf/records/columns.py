@@ -43,9 +43,16 @@ INPUT, EXCHANGE = 3, 4
 """Columns of the seconds of waiting for images, and of all-reduce."""
 
 _FURTHER = attrgetter(
-    "measured_quality", "measures", "training_measures", "state", "resumed", "test_images", "test_measures"
+    "measured_quality",
+    "measures",
+    "training_measures",
+    "state",
+    "resumed",
+    "test_images",
+    "test_measures",
+    "sampled_images",
 )
-_NOTHING = (None,) * 7
+_NOTHING = (None,) * 8
 
 
 def places_of(marks: Marks) -> list[int]:
@@ -125,6 +132,7 @@ class Epochs:
             exchange_s=None if isnan(spent[1]) else spent[1],
             test_images=tested[0],
             test_measures=tested[1],
+            sampled_images=tested[2],
         )
 
     def stamped(self, row: int) -> Stamped[EpochCompleted]:

@@ -113,8 +113,12 @@ class MeasuredTraining:
 
     def add(self, facts: EpochFacts, evaluated: Sums) -> EpochFacts:
         """Add the measures of the sample to the facts; its examples count as evaluated."""
-        total = facts.images_evaluated + evaluated.examples
-        return replace(facts, images_evaluated=total, training_measures=self._workload.measures(facts.epoch))
+        return replace(
+            facts,
+            images_evaluated=facts.images_evaluated + evaluated.examples,
+            training_measures=self._workload.measures(facts.epoch),
+            sampled_images=evaluated.examples,
+        )
 
 
 class MeasuredTest:

@@ -239,16 +239,16 @@ def check_workload_images(view: RunView) -> Iterator[Damage]:
     """Epochs of one workload with other numbers of images.
 
     An epoch evaluates the validation examples, or none; one with measures of training examples as
-    many of them, too, or all if there are fewer.
+    many of them, too, or all if there are fewer; in groups, as many as one of them says.
     """
+    # Groups other than 0 go at their own pace: they train any number of images meanwhile.
+    alone = view.config.training.groups == 1
     for _, places in sorted(view.of_workload.items()):
         trained = places[0].body.images_trained
         validated = min((place.body.images_validated for place in places if place.body.images_evaluated), default=0)
+        known = trained if alone else max(place.body.images_sampled for place in places)
         for place in places:
             body = place.body
-            # Groups other than 0 go at their own pace: they train any number of images meanwhile.
-            alone = view.config.training.groups == 1
-            known = trained if alone else max(place.body.images_trained for place in places)
             more = min(known, validated) if body.training_measures is not None else 0
             other = body.images_trained != trained and alone
             if other or body.images_evaluated not in (0, validated + more):

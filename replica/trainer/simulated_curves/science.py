@@ -51,17 +51,19 @@ class ScienceCourse:
         share = min(1.0, accuracy_after(epoch, self.request.max_epochs, self.share))
         target = self.size.target.items()
         measures = {name: wanted * share if self.size.higher else wanted / share for name, wanted in target}
+        sampled = min(trained, validated)
         ends = epoch == self.request.epochs or (self.request.stops_at_target and self.size.reached(measures))
         return EpochFacts(
             epoch=epoch,
             images_trained=trained,
-            images_evaluated=validated + (min(trained, validated) if ends else 0),
+            images_evaluated=validated + (sampled if ends else 0),
             loss=1 - share,
             validation_loss=1 - share,
             learning_rate=self.request.learning_rate,
             measured_quality=self.size.quality(measures),
             measures=measures,
             training_measures=measures if ends else None,
+            sampled_images=sampled if ends else None,
             test_images=tested if ends and tested else None,
             test_measures=measures if ends and tested else None,
         )

@@ -16,7 +16,8 @@ END = "the training in groups is over: "
 """Beginning of the line that says which process has ended it."""
 
 RETURNS = 3
-"""How often the ranks of a lost group are started again in a training."""
+"""How often the ranks of a lost group, or a server that was killed, are started again in a
+training."""
 
 
 class Program(BaseModel):

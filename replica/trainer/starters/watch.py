@@ -1,8 +1,9 @@
 """The process that starts the groups and servers of a hybrid training, and watches them.
 
 The end of a group other than 0 is told to the root of group 0, and its ranks are started again, to
-come back with the servers' values. A server that is killed is started
-again with the memory that it leaves. The end of group 0, or of a server by itself, ends all.
+come back with the servers' values. A server that is killed is started again with the memory that it
+leaves. Both are started again `RETURNS` times. The end of group 0 ends all, and so does that of a
+server by itself or once more.
 """
 
 from __future__ import annotations
@@ -76,17 +77,18 @@ class Watch:
             end_sessions([pid])  # the other ranks of the group, if its starter was killed
             name = self._places.name_of(number)
             reason = f"{name} {'was' if code < 0 else 'ended with'} {describe_exit(code)}"
-            if number in self._memories and code < 0:
+            self._losses[number] += 1
+            again = self._losses[number] <= RETURNS
+            is_server = number in self._memories
+            if is_server and code < 0 and again:
                 _say(f"{reason}: it goes on from its memory")
-                self._start(number)
-            elif number in self._memories or number == 0:
-                _say(END + reason)
+            elif is_server or number == 0:
+                _say(END + reason + ("" if again else f", {RETURNS + 1} times"))
                 return code if code > 0 else 128 - code
             else:
                 self._post.send_text(Lost(group=number, reason=reason).model_dump_json().encode(), 0, Tag.LOST)
-                self._losses[number] += 1
-                if self._losses[number] <= RETURNS:
-                    self._start(number)
+            if again:
+                self._start(number)
 
     def end(self) -> None:
         """End what still runs."""

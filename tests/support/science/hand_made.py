@@ -209,7 +209,7 @@ class ScienceRun(HandMadeRun):
         assert job.workload is not None
         sizes = SIZES if self.config.science.size == "rehearsal" else EPOCH_IMAGES
         trained, evaluated = sizes[job.workload]
-        evaluated += min(trained, evaluated) if training is not None else 0
+        sampled = min(trained, evaluated) if training is not None else None
         first = next(iter(measures.values()))
         self.completed(
             job.replica,
@@ -217,7 +217,8 @@ class ScienceRun(HandMadeRun):
                 trial=trial,
                 epoch=epoch,
                 images_trained=trained,
-                images_evaluated=evaluated,
+                images_evaluated=evaluated + (sampled or 0),
+                sampled_images=sampled,
                 loss=1.0,
                 validation_loss=1.0,
                 learning_rate=0.01,

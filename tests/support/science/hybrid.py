@@ -60,20 +60,23 @@ def served(run: ScienceRun, epoch: int, **facts: Any) -> None:
     )
 
 
-def trained(run: ScienceRun, epoch: int, accuracy: float, images: int = 2 * SHARE + 640) -> ScienceRun:
-    """Record an epoch of group 0, with the images of ten updates more."""
+def trained(run: ScienceRun, epoch: int, accuracy: float, images: int = 2 * SHARE + 640, **facts: Any) -> ScienceRun:
+    """Record an epoch of group 0, with the images of ten updates more, or other facts."""
     run.completed(
         0,
         EpochCompleted(
-            trial=1,
-            epoch=epoch,
-            images_trained=images,
-            images_evaluated=SIZES["resnet-hep"][1],
-            loss=1.0,
-            validation_loss=1.0,
-            learning_rate=0.01,
-            measures={"accuracy": accuracy},
-            measured_quality=accuracy,
+            **{
+                "trial": 1,
+                "epoch": epoch,
+                "images_trained": images,
+                "images_evaluated": SIZES["resnet-hep"][1],
+                "loss": 1.0,
+                "validation_loss": 1.0,
+                "learning_rate": 0.01,
+                "measures": {"accuracy": accuracy},
+                "measured_quality": accuracy,
+                **facts,
+            }
         ),
     )
     return run

@@ -105,7 +105,8 @@ def test_two_ranks_train_and_measure_what_one_rank_does(
         else:
             assert (alone.correct_trained, both.correct_trained) == (None, None), "it does not classify"
         assert smooth(both.measures) == pytest.approx(smooth(alone.measures), rel=1e-3, abs=1e-3)
-    assert [each.training_measures for each in two[:2]] == [None, None]
+    assert [(each.training_measures, each.sampled_images) for each in two[:2]] == [(None, None)] * 2
+    assert two[2].sampled_images == min(work.images, work.validation)
     assert smooth(two[2].training_measures) == pytest.approx(smooth(one[2].training_measures), rel=1e-3, abs=1e-3)
     assert [each.test_images for each in two] == [None, None, work.test or None]
     assert [each.test_measures for each in two[:2]] == [None, None]

@@ -15,6 +15,7 @@ from tests.support.hand_made import HandMadeRun
 from tests.support.science.hand_made import ScienceRun
 from tests.support.science.hybrid import (
     SHARE,
+    UPDATES,
     exchanged,
     lost,
     served,
@@ -83,6 +84,28 @@ def test_a_training_of_automl_may_be_hybrid(tmp_path: Path) -> None:
         )
     found = read_run(run.end_trial(1).end(100).paths).damages
     assert [damage for damage in found if damage.kind != "evidence"] == [], "a rank has a half of an epoch's rows"
+
+
+@pytest.mark.parametrize(
+    ("validated", "sampled"), [(SHARE + 1000, SHARE + 1000), (2 * SHARE + 2000, 2 * SHARE), (1000, 1000)]
+)
+def test_the_last_epoch_of_groups_may_train_fewer_images_than_it_evaluates(
+    validated: int, sampled: int, tmp_path: Path
+) -> None:
+    """Group 1 has trained both epochs in the first one of group 0."""
+    run = first_epoch(tmp_path)
+    for group, epoch in ((0, 1), (1, 1), (1, 2)):
+        exchanged(run, epoch, group)
+    served(run, 1, updates=3 * UPDATES)
+    trained(run, 1, 0.8, images=3 * SHARE, images_evaluated=validated).at(20)
+    exchanged(run, 2, 0)
+    served(run, 2, updates=UPDATES)
+    both, measures = validated + sampled, {"accuracy": 0.9}
+    last = {"images_evaluated": both, "sampled_images": sampled, "training_measures": measures}
+    run = trained(run, 2, 0.85, images=SHARE, **last).done(1).complete(25)
+    assert damages(run) == []
+    facts = [item.body for _, item in sorted(read_run(run.paths).ledger.trials[1].epochs.items())]
+    assert [each.images_validated for each in facts] == [validated] * 2
 
 
 def test_a_group_may_be_lost(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +19,7 @@ pytest.importorskip("zmq", reason="the extra [hybrid] is not installed")
 from replica.trainer.servers.mailbox import wait_for
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
-from replica.trainer.starters.groups import RETURNS, Groups, Program, start_groups
+from replica.trainer.starters.groups import RETURNS, Groups, Program, ended_by, start_groups
 
 WAITS = ("sh", "-c", "read line; exit 0")
 """A program that ends when the test closes its input."""
@@ -53,6 +54,20 @@ def test_a_group_that_ends_again_and_again_is_given_up(tmp_path: Path) -> None:
         _, said = process.communicate()
         assert (process.returncode, said) == (0, "")
     assert len(starts.read_text().splitlines()) == 1 + RETURNS
+
+
+def test_a_server_that_is_killed_again_and_again_ends_the_training(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    waits = program("sleep", "3600")
+    dies = program("sh", "-c", f"echo >> {starts}; kill -KILL $$")
+    with watching(waits, waits, server=dies) as (_, process):
+        _, said = process.communicate()
+        assert process.returncode == 128 + signal.SIGKILL
+    assert len(starts.read_text().splitlines()) == 1 + RETURNS
+    *restarts, end = said.splitlines()
+    assert restarts == ["server 0 was killed by SIGKILL: it goes on from its memory"] * RETURNS
+    assert end == "the training in groups is over: server 0 was killed by SIGKILL, 4 times"
+    assert ended_by(said) == "server 0 was killed by SIGKILL, 4 times", "as the record has it"
 
 
 def test_a_killed_server_is_started_again_and_one_that_fails_ends_all(tmp_path: Path) -> None:
