@@ -45,6 +45,8 @@ def plan_of(machine: MachineFile, training: Grouped, lives_s: Callable[[int], fl
         seed=training.seed,
         lives_s={group: tuple(lives_s(ranks) for _ in range(LIVES)) for group in range(1, hybrid.groups)},
         returns_s=machine.start.build_s,
+        server_lives_s={server: tuple(lives_s(1) for _ in range(RETURNS)) for server in range(hybrid.servers)},
+        server_returns_s=machine.servers.restart_s,
     )
 
 

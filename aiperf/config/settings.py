@@ -278,13 +278,9 @@ def _framework_problems(config: RunConfig) -> list[str]:
 
 
 def _hybrid_problems(config: RunConfig) -> Iterator[str]:
-    """Yield the reasons why these settings allow no training in groups; none with one group."""
-    groups, training = config.training.groups, config.training
-    if groups == 1:
-        return
-    if training.precision == "mixed_float16":
-        yield f"training.groups: {groups}; mixed_float16 scales gradients, parameter servers do not: choose another"
-    if config.replica.ranks is not None and config.replica.ranks % groups:
+    """Yield the reason why these settings allow no training in groups; none with one group."""
+    groups = config.training.groups
+    if groups > 1 and config.replica.ranks is not None and config.replica.ranks % groups:
         yield f"training.groups: {groups} groups cannot share replica.ranks = {config.replica.ranks} evenly"
 
 

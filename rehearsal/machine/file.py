@@ -96,6 +96,8 @@ class ServersSection(Section):
     """Latency of a message between a group and a server."""
     link_bytes_per_s: Rate = 1e15
     """Bandwidth of the link of a group's root, which all servers share."""
+    restart_s: Seconds = 0.0
+    """Seconds until a server that was killed (`failures.rank_mtbf_h`) is back."""
 
 
 class DataSection(Section):

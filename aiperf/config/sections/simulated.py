@@ -38,5 +38,8 @@ class SimulatedSection(Section):
     lost_groups: Numbers = ()
     """Groups, but for group 0, that are lost after one and a half times `epoch_seconds`. They come
     back with a later epoch, if there is one."""
+    killed_servers: Numbers = ()
+    """Parameter servers that are killed at that time, and go on from their memory half of
+    `epoch_seconds` later."""
     broken_replicas: Numbers = ()
     """Replicas that cannot start."""

@@ -79,12 +79,14 @@ class Exchange:
         scheduled = terms.rate(self.epochs + self.images / terms.epoch_images)
         return scheduled * min(1.0, (self.version + 1) / terms.warm_up) if terms.warm_up else scheduled
 
-    def push(self, gradients: Sequence[NDArray[Any]], images: int) -> Answer:
+    def push(self, gradients: Sequence[NDArray[Any]], images: int, finite: bool = True) -> Answer:
         """Exchange the group's mean gradients for new values; every rank of the group calls it.
 
-        Only the root needs the gradients. `images` are those of the whole group.
+        Only the root needs the gradients. `images` are those of the whole group. Without `finite`
+        gradients the rate is 0.
         """
-        own = self._servers.push(gradients, self.rate(), images, self._epoch) if self._servers is not None else None
+        rate = self.rate() if finite else 0.0
+        own = self._servers.push(gradients, rate, images, self._epoch) if self._servers is not None else None
         self.lap("waiting")
         answer = self._shared(own)
         # A histogram: entry n counts the updates whose gradient was n versions old.

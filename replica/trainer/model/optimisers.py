@@ -17,7 +17,7 @@ from workloads.science.contract import Schedule
 def build_optimiser(model: Any, request: TrainRequest) -> Any:
     """Build SGD with momentum, with its state, for the model's trainable variables."""
     if request.hybrid is not None:
-        return _without_state(model.trainable_variables)
+        return _without_state(model.trainable_variables, request)
     optimiser = keras.optimizers.SGD(request.learning_rate, momentum=request.momentum, name="sgd")
     return _built(optimiser, model.trainable_variables, request)
 
@@ -25,7 +25,7 @@ def build_optimiser(model: Any, request: TrainRequest) -> Any:
 def build_scheduled(variables: Sequence[Any], schedule: Schedule, request: TrainRequest) -> Any:
     """Build the optimiser of a scientific workload, with its state."""
     if request.hybrid is not None:
-        return _without_state(variables, schedule.clip)
+        return _without_state(variables, request, schedule.clip)
     shared: dict[str, Any] = {"global_clipnorm": schedule.clip, "weight_decay": schedule.weight_decay or None}
     if schedule.optimiser == "sgd":
         optimiser = keras.optimizers.SGD(request.learning_rate, momentum=schedule.momentum, name="sgd", **shared)
@@ -42,11 +42,9 @@ def _built(optimiser: Any, variables: Sequence[Any], request: TrainRequest) -> A
     return optimiser
 
 
-def _without_state(variables: Sequence[Any], clip: float | None = None) -> Any:
+def _without_state(variables: Sequence[Any], request: TrainRequest, clip: float | None = None) -> Any:
     """Build an optimiser that applies no gradient: parameter servers do.
 
     `clip` is the largest norm of the gradient of all variables.
     """
-    optimiser = keras.optimizers.SGD(0.0, global_clipnorm=clip, name="schedule")
-    optimiser.build(list(variables))
-    return optimiser
+    return _built(keras.optimizers.SGD(0.0, global_clipnorm=clip, name="schedule"), variables, request)

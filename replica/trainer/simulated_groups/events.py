@@ -50,6 +50,10 @@ class GroupsInTime:
         """Version of the values that each group has."""
         self._free_s = [0.0] * len(plan.servers)
         """Times at which the servers have done all that has come."""
+        self._kills_s = [list(plan.server_lives_s.get(number, ())) for number in range(len(plan.servers))]
+        """Times at which servers will be killed, each from its last start."""
+        self._restarts = [0] * len(plan.servers)
+        """How often servers were killed since the last report."""
         self._version = 0
         self._applied_s: list[float] = []
         """Times at which updates were applied, since the last report."""
@@ -120,7 +124,7 @@ class GroupsInTime:
         applied_s = answered_s = sent_s
         for number, server in enumerate(plan.servers):
             begins_s = max(sent_s + server.transfer_s, self._free_s[number])
-            self._free_s[number] = ends_s = begins_s + server.service_s
+            self._free_s[number] = ends_s = self._served_s(number, begins_s)
             applied_s = max(applied_s, ends_s)
             answered_s = max(answered_s, ends_s + server.transfer_s)
         images = min(plan.step_images, plan.share(group) - tally.images)
@@ -135,6 +139,18 @@ class GroupsInTime:
         if group:
             self._go_on(group, goes_on_s)
         return goes_on_s
+
+    def _served_s(self, number: int, begins_s: float) -> float:
+        """The time at which a server has applied an update that it begins at a time."""
+        service_s, kills_s = self._plan.servers[number].service_s, self._kills_s[number]
+        ends_s = begins_s + service_s
+        # What was not applied when it was killed begins anew when it is back.
+        while kills_s and kills_s[0] < ends_s:
+            self._restarts[number] += 1
+            back_s = kills_s.pop(0) + self._plan.server_returns_s
+            kills_s[:] = [back_s + life_s for life_s in kills_s[:1]] + kills_s[1:]
+            ends_s = max(begins_s, back_s) + service_s
+        return ends_s
 
     def _go_on(self, group: int, from_s: float) -> None:
         """Let a group other than 0 begin its next step, or epoch, or end."""
@@ -201,10 +217,15 @@ class GroupsInTime:
         passed_s = max(now_s - self._reported_s, 1e-9)
         servers = tuple(
             ServerFacts(
-                epoch=epoch, server=number, updates=place, busy_share=min(1.0, place * server.service_s / passed_s)
+                epoch=epoch,
+                server=number,
+                updates=place,
+                busy_share=min(1.0, place * server.service_s / passed_s),
+                restarts=self._restarts[number] or None,
             )
             for number, server in enumerate(self._plan.servers)
         )
+        self._restarts = [0] * len(servers)
         self._finished = [found for found in self._finished if found[0] > now_s]
         self._applied_s = self._applied_s[place:]
         self._applied_images = [total - images for total in self._applied_images[place:]]

@@ -79,6 +79,11 @@ class ExchangePlan:
     each time that it comes back. After the last of these it stays lost."""
     returns_s: float = 0.0
     """Seconds from a loss until the group's ranks are ready again."""
+    server_lives_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    """Seconds after which servers are killed: from the first start, and from each time that it is
+    back. After the last of these it is not killed any more."""
+    server_returns_s: float = 0.0
+    """Seconds from a server's end until it goes on from its memory."""
 
     def share(self, group: int) -> int:
         """Images of a group in an epoch: image i is for group i mod G."""

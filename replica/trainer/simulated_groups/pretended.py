@@ -14,10 +14,10 @@ GROUP_SHARE = 0.1
 """Share of a step that all-reduce and broadcast take in a group of several ranks."""
 
 LOST_AFTER = 1.5
-"""Epochs after which groups are lost, by the clock."""
+"""Epochs after which groups are lost and servers killed, by the clock."""
 
 BACK_AFTER = 0.5
-"""Epochs after which lost groups are ready to come back."""
+"""Epochs after which they are ready to come back."""
 
 LEAST_PACE = 0.2
 
@@ -50,4 +50,6 @@ def plan_of(
         seed=request.seed,
         lives_s=dict.fromkeys(settings.lost_groups, (LOST_AFTER * settings.epoch_seconds, inf)),
         returns_s=BACK_AFTER * settings.epoch_seconds,
+        server_lives_s=dict.fromkeys(settings.killed_servers, (LOST_AFTER * settings.epoch_seconds,)),
+        server_returns_s=BACK_AFTER * settings.epoch_seconds,
     )

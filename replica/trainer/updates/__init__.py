@@ -26,9 +26,11 @@ def choose_update(ranks: int, hybrid: bool = False) -> str:
     return "local" if ranks == 1 else "synchronous"
 
 
-def update_for(optimiser: Any, collective: Collective, request: TrainRequest) -> Update:
-    """Make the update of a training."""
-    return UPDATES.load(choose_update(collective.size, request.hybrid is not None))(optimiser, collective)
+def update_for(optimiser: Any, collective: Collective, request: TrainRequest, original: Any = None) -> Update:
+    """Make the update of a training; `original` is Keras's optimiser if `optimiser` wraps it."""
+    name = choose_update(collective.size, request.hybrid is not None)
+    # Servers apply gradients in the place of the wrapper: the original has clipping and scaling.
+    return UPDATES.load(name)(original if name == "hybrid" and original is not None else optimiser, collective)
 
 
 __all__ = ["UPDATES", "Update", "choose_update", "update_for"]

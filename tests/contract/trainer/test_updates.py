@@ -5,7 +5,8 @@ tests/contract/trainer/test_ranks.py compares several ranks with one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -60,12 +61,19 @@ def updated_by_a_server(
     given = ([tf.constant(2.0)], [variable], tf.constant([6.0, 3.0]))
     update.apply(*given)
     assert variable.numpy() == 1.0, "a step that warms up changes nothing"
+    with exchanging(group):
+        sums, applied = update.apply(*given)
+    return float(variable.numpy()), sums.numpy().tolist(), [float(each) for each in applied]
+
+
+@contextmanager
+def exchanging(group: GroupCollective) -> Iterator[Exchange]:
+    """The exchange of a variable, from 1, at a rate of 0.5 with a server in a thread."""
     with serving(1, 1, [()]) as (servers,):
         servers.set_up(Recipe(optimiser="sgd", momentum=0.0), [np.ones((), np.float32)])
         group.exchange = Exchange(group.inner, servers, Terms(0, ((),), lambda epochs: 0.5, 4), SystemClock())
         group.exchange.pull()
-        sums, applied = update.apply(*given)
-    return float(variable.numpy()), sums.numpy().tolist(), [float(each) for each in applied]
+        yield group.exchange
 
 
 @pytest.mark.parametrize("name", list(UPDATES))
@@ -90,6 +98,22 @@ def test_an_update_that_xla_may_compile_communicates_with_no_rank(name: str) -> 
     value, *_ = updated(name, WithAnother())
     alone, *_ = updated(name, AloneCollective())
     assert UPDATES.load(name).compilable == bool(np.isclose(value, alone))
+
+
+def test_servers_get_gradients_of_float16_without_the_scale_of_the_loss() -> None:
+    variable, group = keras.Variable(1.0), GroupCollective(0, places_for(1, 1), AloneCollective(), None)
+    sgd = keras.optimizers.SGD(0.0, global_clipnorm=3.0)
+    optimiser = keras.optimizers.LossScaleOptimizer(sgd, initial_scale=8.0, dynamic_growth_steps=2)
+    optimiser.build([variable])
+    update, seen = UPDATES.load("hybrid")(optimiser, group), []
+    with exchanging(group) as exchange:
+        for gradient, scale in ((2.0, 8.0), (np.inf, 8.0), (6.0, 4.0), (1.0, 4.0), (1.0, 8.0)):
+            assert float(optimiser.scale_loss(1.0)) == scale
+            update.apply([tf.constant(gradient * scale)], [variable], tf.constant([6.0, 3.0]))
+            seen.append(float(variable.numpy()))
+    # A gradient of 2; none; 6, of which the norm is 3; twice 1.
+    assert seen == pytest.approx([0.0, 0.0, -1.5, -2.0, -2.5])
+    assert (exchange.images, exchange.version) == (15, 5), "the images of the step that overflowed count"
 
 
 def test_several_ranks_train_synchronously() -> None:

@@ -26,7 +26,7 @@ MACHINE = MachineFile.model_validate(
         "node": {"accelerators": 8},
         "step": {"operations_per_s": 1e12, "seconds": 0.5},
         "all_reduce": {"algorithm": "tree", "latency_s": 0.25, "bytes_per_s": 1e15},
-        "servers": {"seconds": 0.125, "bytes_per_s": 1e6, "latency_s": 0.5, "link_bytes_per_s": 2e6},
+        "servers": {"seconds": 0.125, "bytes_per_s": 1e6, "latency_s": 0.5, "link_bytes_per_s": 2e6, "restart_s": 5.0},
     }
 )
 
@@ -71,6 +71,7 @@ def test_the_lives_of_groups_are_those_of_their_ranks() -> None:
     plan = plan_of(MACHINE, grouped(MACHINE, 4, 1), float)
     assert plan.lives_s == dict.fromkeys((1, 2, 3), (2.0,) * 4), "it comes back three times"
     assert plan.returns_s == MACHINE.start.build_s
+    assert (plan.server_lives_s, plan.server_returns_s) == ({0: (1.0,) * 3}, 5.0), "a server is one process"
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8, 100])

@@ -30,22 +30,20 @@ class GroupSteps(JaxSteps):
         self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
     ) -> None:
         super().__init__(model, optimiser, workload, collective, request)
-        self._train = jax.jit(self._gradients_alone)
+        self._train = jax.jit(self._own_gradients)
 
     def _prepare_training(self, values: list[Values], whole: Any, blank: BlankBatch, sizes: Sequence[int]) -> None:
-        self._compiled["train", self._batch_size] = self._train.lower(*values[:2], *whole).compile()
-
-    def _gradients_alone(
-        self, trained: Values, others: Values, images: Any, labels: Any, mask: Any
-    ) -> tuple[Any, Values, Values]:
-        return self._own_gradients(trained, others, jnp.float32(1), images, labels, mask)
+        self._compiled["train", self._batch_size] = self._train.lower(*values[:2], jnp.float32(1), *whole).compile()
 
     def _step(self, images: Any, labels: Any) -> Any:
         count, size = len(images), max(len(images), self._batch_size)
         step = self._compiled.get(("train", size), self._train)
         values = [[variable.value for variable in each] for each in (self._trained, self._others)]
-        sums, gradients, others = step(*values, filled(images, size), filled(labels, size), mask_of(count, size))
+        # Read before the update, which may change it.
+        scale = jnp.asarray(self._optimiser.scale_loss(1.0), jnp.float32)
+        given = filled(images, size), filled(labels, size), mask_of(count, size)
+        sums, gradients, others = step(*values, scale, *given)
         totals, applied = self._update.apply(gradients, self._trained, sums)
         assign(self._others, others)
-        norm = jnp.sqrt(sum(jnp.vdot(each, each) for each in applied))
+        norm = jnp.sqrt(sum(jnp.vdot(each, each) for each in applied)) / scale
         return jnp.concatenate([totals, norm[None]])

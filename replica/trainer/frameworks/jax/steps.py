@@ -106,8 +106,6 @@ class StatelessOptimiser:
         self.after: tuple[Values, Values] = [], []
         """Trained values and the optimiser's own, after `apply`."""
 
-        self.global_clipnorm = optimiser.global_clipnorm
-
     def begin(self, trained: Values, own: Values) -> None:
         """Set the values that the next `apply` starts from."""
         self._before = trained, own
@@ -139,7 +137,7 @@ class JaxSteps(KerasState):
         self._others.append(correct.variable)
         self._count_correct = correct.add
         self._stateless = StatelessOptimiser(optimiser)
-        self._update = update_for(self._stateless, collective, request)
+        self._update = update_for(self._stateless, collective, request, optimiser)
         self._together = collective if isinstance(collective, JaxCollective) else None
         variables = (self._trained, self._others, optimiser.variables)
         self._raw = RawState(variables, optimiser.learning_rate, self._together)

@@ -56,7 +56,6 @@ class KerasDescent:
 
     def __init__(self, optimiser: Any, variables: Sequence[Any], parameters: Parameters) -> None:
         self._optimiser = optimiser
-        self.global_clipnorm = optimiser.global_clipnorm
         self._layouts = [parameters.layout(variable) for variable in variables]
 
     def set_rate(self, rate: float) -> None:

@@ -60,7 +60,7 @@ class TorchSteps(KerasState):
         self._rows: dict[int, tuple[Any, Any]] = {}
         """Factors and offsets of a row of pixels, by its width."""
         self._descent = descend(optimiser, self._trained, self._parameters)
-        self._update = update_for(self._descent, collective, request)
+        self._update = update_for(self._descent, collective, request, optimiser)
         self._transfer = Transfer(self._device)
         self._do = self._step_by(request)
 

@@ -35,7 +35,7 @@ class TorchTaskSteps(TorchSteps):
         self._network = _network(task)
         self._parameters = self._network.parameters if self._network is not None else Parameters()
         self._descent = descend(optimiser, self._trained, self._parameters)
-        self._update = update_for(self._descent, collective, request)
+        self._update = update_for(self._descent, collective, request, optimiser)
         self._transfer = Transfer(self._device)
         self._do = self._step_by(request)
 

@@ -125,11 +125,22 @@ def test_one_group_trains_what_synchronous_ranks_train(framework: str, tmp_path:
             np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(("framework", "servers"), [("tensorflow", 1), ("torch", 2), ("jax", 1)])
-def test_two_groups_train_every_image_once_and_resume(framework: str, servers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("framework", "servers", "precision"),
+    [("tensorflow", 1, "float32"), ("torch", 2, "mixed_float16"), ("jax", 1, "mixed_float16")],
+)
+def test_two_groups_train_every_image_once_and_resume(
+    framework: str, servers: int, precision: str, tmp_path: Path
+) -> None:
     kept, own = tmp_path / "kept.npz", setup(2, 1, framework, servers)
     adam = hybrid(2, optimiser="adam", momentum=0.8, warm_up=8, servers=servers)
-    changes: dict[str, Any] = {"epochs": 6, "max_epochs": 6, "learning_rate": 0.005, "hybrid": adam}
+    changes: dict[str, Any] = {
+        "epochs": 6,
+        "max_epochs": 6,
+        "learning_rate": 0.005,
+        "hybrid": adam,
+        "precision": precision,
+    }
     seen = train(own, tmp_path, kept, **changes)
     check_sums(seen)
     assert seen.early is False

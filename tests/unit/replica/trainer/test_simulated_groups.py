@@ -11,6 +11,7 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aiperf.config.sections.simulated import SimulatedSection
@@ -19,6 +20,7 @@ from aiperf.network.json_files import to_json
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.servers.protocol import HEADER_VALUES
+from replica.trainer.servers.shard import Recipe
 from replica.trainer.simulated import Pretence, pretend
 from replica.trainer.simulated_curves import course_of
 from replica.trainer.simulated_groups import (
@@ -187,6 +189,50 @@ def test_a_lost_group_comes_back_with_an_epoch_of_group_0() -> None:
     assert sum(each.images for each in own) + 900 == sum(images for images, _, _ in reported)
 
 
+def test_a_killed_server_does_what_it_had_begun_again() -> None:
+    # Killed 7.5 s after the start, in the middle of the second update, and back 10 s later; killed
+    # again 2.2 s after that, while it has nothing to do, and not yet back for the third update.
+    lives = {0: (7.5, 2.2, 90.0, inf)}
+    plan = plan_of(3.0, train_images=40, servers=(ServerPace(1.0),) * 2, server_lives_s=lives, server_returns_s=10.0)
+    ((images, (group,), servers),) = trained(plan)
+    assert (images, group.updates, group.staleness) == (40, 4, (4,)), "no update is lost"
+    assert [(each.updates, each.restarts) for each in servers] == [(4, 2), (4, None)]
+    # Gradients are sent at 3, 7, 21.5 and 33.7 s.
+    assert group.waiting_s == pytest.approx((4 - 3) + (18.5 - 7) + (30.7 - 21.5) + (34.7 - 33.7))
+
+
+class Logged(GroupsInTime):
+    """Groups whose updates are noted in the order in which the servers take them."""
+
+    def __init__(self, plan: ExchangePlan) -> None:
+        self.order: list[int] = []
+        super().__init__(plan)
+
+    def _exchange(self, sent_s: float, group: int) -> float:
+        self.order.append(group)
+        return super()._exchange(sent_s, group)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_real_servers_count_the_same_staleness_in_the_same_order(servers: int) -> None:
+    mailboxes = pytest.importorskip("tests.support.trainings.mailboxes", reason="the extra [hybrid] is not installed")
+    paces = tuple(GroupPace(seconds, spread=0.2) for seconds in (1.0, 1.3, 0.4))
+    plan = plan_of(groups=paces, servers=(ServerPace(0.05, 0.01),) * servers, train_images=180, step_images=4)
+    simulated = Logged(plan)
+    simulated.train()
+    simulated.await_others()
+    wanted = {facts.group: facts.staleness for facts in simulated.report(1).groups}
+    assert len(set(wanted.values())) == 3, "the groups differ"
+    values, found = [np.ones(3, np.float32), np.ones(2, np.float32)], {group: list[int]() for group in range(3)}
+    with mailboxes.serving(3, servers, [(3,), (2,)]) as roots:
+        roots[0].set_up(Recipe(optimiser="sgd", momentum=0.0), values)
+        for root in roots:
+            root.pull()
+        for group in simulated.order:
+            found[group].append(roots[group].push(values, 0.0, 4).staleness)
+    assert {group: tuple(np.bincount(each).tolist()) for group, each in found.items()} == wanted
+
+
 def test_after_the_target_every_other_group_sends_one_more_update() -> None:
     groups = GroupsInTime(plan_of(1.0, 1.5, 2.5, servers=(ServerPace(0.01),), train_images=300, epochs=9))
     groups.train()
@@ -270,6 +316,16 @@ def test_a_simulated_training_in_groups_reports_what_a_real_one_does(request_of_
     assert mean_staleness(seen.groups) == pytest.approx(2, rel=0.2)
     assert all(each.bytes_exchanged > 0 for each in seen.groups)
     assert all(b >= a for a, b in zip(seen.progress_images[:3], seen.progress_images[1:3], strict=False))
+
+
+def test_killed_servers_are_named_by_a_setting(request_of_groups: TrainRequest) -> None:
+    seen, _ = pretended(request_of_groups, killed_servers=(1,))
+    assert [(each.server, each.restarts) for each in seen.servers if each.restarts] == [(1, 1)]
+    undisturbed, _ = pretended(request_of_groups)
+    updates = [sum(each.updates for each in run.servers) for run in (seen, undisturbed)]
+    assert updates[0] == updates[1]
+    waits = [sum(each.waiting_s for each in run.groups) for run in (seen, undisturbed)]
+    assert waits[0] > waits[1], "all groups wait until it is back"
 
 
 def test_lost_groups_are_named_by_a_setting(request_of_groups: TrainRequest) -> None:

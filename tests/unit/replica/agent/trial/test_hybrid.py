@@ -83,7 +83,6 @@ def test_a_request_of_a_scientific_workload_keeps_the_rate_that_its_record_has()
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"training.precision": "mixed_float16"}, "mixed_float16 scales gradients"),
     ({"replica.ranks": 3}, r"2 groups cannot share replica.ranks = 3 evenly"),
 ]
 
