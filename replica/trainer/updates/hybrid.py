@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from replica.trainer.collectives.contract import Collective
@@ -30,8 +29,10 @@ class HybridUpdate:
 
     def __init__(self, optimiser: Any, collective: Collective) -> None:
         assert isinstance(collective, GroupCollective)
-        self._scaling = optimiser if isinstance(optimiser, keras.optimizers.LossScaleOptimizer) else None
-        self._largest = getattr(optimiser, "inner_optimizer", optimiser).global_clipnorm
+        inner = getattr(optimiser, "inner_optimizer", None)
+        self._scaling = None if inner is None else optimiser
+        """The scaling of the loss, an optimiser around another one; None: there is none."""
+        self._largest = (inner or optimiser).global_clipnorm
         """The largest norm of the gradients; None: they are not clipped."""
         self._group = collective
 
