@@ -5,7 +5,7 @@ Lines differ in lightness, in their dashes and in their marks, so that they diff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -38,6 +38,9 @@ LOOKS = (
 
 MARKS = 6
 """Marks on a curve over time."""
+
+LABEL = 48
+"""Letters of a label that fit into the width of a column."""
 
 DECADE = 8.0
 """Scores further apart than this factor have a logarithmic axis."""
@@ -174,38 +177,49 @@ def _looks(lines: Sequence[Line]) -> list[tuple[Any, Any, str]]:
 
 
 def _in_use(lines: Sequence[Line]) -> Drawing:
-    """Use of the accelerators and of their memory over time, with averages in labels (figure 5)."""
+    """Use of accelerators and their memory over time, two panels for each system (figure 5)."""
+    systems = _systems(lines)
+    uses = {key: name for key, name in USES.items() if any(getattr(line, key) is not None for line in lines)}
 
     def paint(figure: Any) -> None:
-        panels = figure.subplots(2, 1, sharex=True)
         unit_s, unit = _unit(lines)
-        for axes, key, name in ((panels[0], "use", "devices in use (%)"), (panels[1], "memory", "memory in use (%)")):
-            several = len({line.system for line in lines}) > 1
-            alpha = min(0.18, 0.5 / len(lines))  # many bands in one place would hide the lines
-            for line, (colour, dashes, _) in zip(lines, _looks(lines), strict=True):
-                use: Use | None = getattr(line, key)
-                if use is None:
-                    continue
-                middles = (line.edges_s[1:] + line.edges_s[:-1]) / 2 / unit_s
-                named = f"{line.size} of {line.system}" if several else line.size
-                axes.fill_between(middles, use.least, use.most, color=colour, alpha=alpha, linewidth=0)
-                axes.plot(
-                    middles,
-                    use.mean,
-                    color=colour,
-                    linestyle=dashes,
-                    label=f"{named}: {use.average:.1f} %",
-                    marker="." if len(middles) < 3 else "",
-                )
-            axes.set(ylabel=name, ylim=(0, 102), xlim=(0, None))
-            _legend(axes, 1 if several else 2)
-        panels[1].set_xlabel(f"{unit} since the start")
+        parts = figure.subfigures(len(systems), 1, squeeze=False)[:, 0]
+        for part, (system, own) in zip(parts, systems, strict=True):
+            panels = part.subplots(1, len(uses), sharey=True, squeeze=False)[0]
+            _paint_use(panels, own, uses, unit_s)
+            panels[0].set(ylabel="in use (%)", ylim=(0, 102))
+            for axes in panels:
+                axes.set(xlabel=f"{unit} since the start", xlim=(0, max(line.duration_s for line in lines) / unit_s))
+            handles, labels = panels[0].get_legend_handles_labels()
+            part.legend(handles, labels, loc="outside upper right", title=system, title_fontsize=7, handlelength=2.6)
 
     caption = (
         "Use of accelerators and of their memory over time: mean over the nodes, band from the least to the most "
-        "used node. The labels have the averages."
+        "used node. The labels have the averages, first of the accelerators."
     )
-    return _figure("use-over-time", caption, 3.6 + 0.12 * len(lines), paint)
+    return _figure("use-over-time", caption, 2.0 * len(systems) + 0.12 * len(lines), paint)
+
+
+USES = {"use": "devices", "memory": "memory"}
+"""Panels of the figure of use: fields of a line, and their names."""
+
+
+def _paint_use(panels: Sequence[Any], lines: Sequence[Line], uses: Mapping[str, str], unit_s: float) -> None:
+    """One system's use. Lines of the first panel are labelled with the averages of all."""
+    alpha = min(0.18, 0.5 / len(lines))  # many bands in one place would hide the lines
+    for place, (line, (colour, dashes, mark)) in enumerate(zip(lines, _looks(lines), strict=True)):
+        middles = (line.edges_s[1:] + line.edges_s[:-1]) / 2 / unit_s
+        step = max(1, len(middles) // 4)
+        look = {"color": colour, "linestyle": dashes, "marker": mark, "markersize": 2.5}
+        shares = {name: getattr(line, key) for key, name in uses.items()}
+        averages = ", ".join(f"{name} {use.average:.1f} %" for name, use in shares.items() if use is not None)
+        panels[0].plot([], [], **look, label=f"{line.size}: {averages}")
+        for axes, (name, use) in zip(panels, shares.items(), strict=True):
+            axes.set_title(name, fontsize=7)
+            if use is not None:
+                axes.fill_between(middles, use.least, use.most, color=colour, alpha=alpha, linewidth=0)
+                # Lines that lie on each other have their marks in different places.
+                axes.plot(middles, use.mean, **look, markevery=(place * step // len(lines), step))
 
 
 def _by_size(lines: Sequence[Line]) -> Drawing:
@@ -220,8 +234,11 @@ def _by_size(lines: Sequence[Line]) -> Drawing:
             scores = np.array([line.score_ops for line in own], float) / size
             ideal = scores[0] * devices / devices[0]
             axes.plot(devices, ideal, color=GRID, linewidth=0.7)
-            share = f": {100 * scores[-1] / ideal[-1]:.1f} % of ideal at {own[-1].devices:,}" if len(own) > 1 else ""
-            axes.plot(devices, scores, color=colour, linestyle=dashes, marker=mark, label=f"{system}{share}")
+            label = system
+            if len(own) > 1:
+                share = f"{100 * scores[-1] / ideal[-1]:.1f} % of ideal at {own[-1].devices:,}"
+                label += (": " if len(system) + len(share) < LABEL else ":\n") + share
+            axes.plot(devices, scores, color=colour, linestyle=dashes, marker=mark, label=label)
             for line in own:
                 if line.score_low is not None and line.score_high is not None:
                     axes.vlines(line.devices, line.score_low / size, line.score_high / size, color=colour)
@@ -239,7 +256,7 @@ def _by_size(lines: Sequence[Line]) -> Drawing:
         "Score by size on logarithmic axes. Grey lines: the score of each system's smallest run times the ratio of "
         "sizes. Bars: 95 % intervals."
     )
-    return _figure("score-by-size", caption, 2.3 + 0.14 * len(systems), paint)
+    return _figure("score-by-size", caption, 2.3 + 0.2 * len(systems), paint)
 
 
 def _plain(value: float, _: int | None = None) -> str:
