@@ -28,6 +28,7 @@ from analysis.results.scaling.rows import (
     ScalingRow,
     differences_in_words,
     fits_of,
+    limit_in_words,
     measure_of,
     scaling_document,
     scaling_frame,
@@ -100,6 +101,7 @@ def scaling_page(rows: Sequence[ScalingRow], drawing: Drawing, links: Mapping[st
         words=words,
         mode=mode,
         fits=fits_of(rows, mode),
+        limit=limit_in_words(rows, mode),
         columns=_columns(rows),
     )
 
@@ -108,15 +110,16 @@ COLUMNS: dict[str, Callable[[ScalingRow], str]] = {
     "nodes": lambda row: number(row.nodes, 0),
     "batch a rank": lambda row: number(row.batch_per_rank, 0),
     "batch": lambda row: number(row.batch, 0),
-    "models a minute": lambda row: number(row.models_per_minute, 2),
+    "models a minute": lambda row: number(row.models_per_minute, 3),
     "time to quality": lambda row: "-" if row.time_to_quality_s is None else format_duration(row.time_to_quality_s),
     "its efficiency": lambda row: percent(row.time_efficiency),
     "waits for images": lambda row: percent(row.input_share),
     "exchanges": lambda row: percent(row.exchange_share),
+    "error": lambda row: number(row.error),
 }
 """Columns of work and resources; those without any value are left out."""
 
-DROPPED = ("nodes", "batch a rank", "batch", "exchanges", "waits for images", "ideal", "error", "run", "status")
+DROPPED = ("nodes", "batch a rank", "batch", "exchanges", "waits for images", "error", "ideal", "run", "status")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
@@ -138,11 +141,10 @@ def _print(rows: Sequence[ScalingRow], mode: Mode, form: str) -> None:
         "replicas",
         "accelerators",
         "ranks",
-        *further,
         "score",
         "ideal",
         "efficiency",
-        "error",
+        *further,
         "status",
         "run",
         dropped=DROPPED,
@@ -153,11 +155,10 @@ def _print(rows: Sequence[ScalingRow], mode: Mode, form: str) -> None:
             str(row.replicas),
             str(row.accelerators),
             number(row.ranks, 0),
-            *(texts[place] for texts in further.values()),
             si(row.score_ops, "OPS"),
             si(row.ideal_ops, "OPS"),
             percent(row.efficiency) + mark,
-            number(row.error),
+            *(texts[place] for texts in further.values()),
             row.status,
             row.origin,
         )
@@ -165,6 +166,8 @@ def _print(rows: Sequence[ScalingRow], mode: Mode, form: str) -> None:
         table.caption = "* other settings than those of the smallest run"
     open_console().print(table)
     _print_fits(fits_of(rows, mode), measure_of(rows))
+    if limit := limit_in_words(rows, mode):
+        warn(f"aiperf: WARNING: {limit}")
 
 
 def _print_fits(fits: Sequence[Fit], measure: str) -> None:

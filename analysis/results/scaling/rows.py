@@ -45,7 +45,8 @@ class ScalingRow:
     ranks: int | None
     score_ops: float | None
     regulated_score_ops: float | None
-    error: float
+    error: float | None
+    """None of scientific workloads."""
     ideal_ops: float | None
     efficiency: float | None
     status: str
@@ -110,7 +111,7 @@ def _row(result: RunResult, smallest: Report | None, ideal: float | None, mode: 
         report.ranks,
         report.score_ops,
         report.regulated_score_ops,
-        report.error,
+        None if report.workloads else report.error,
         ideal,
         report.score_ops / ideal if ideal and report.score_ops else None,
         result.status,
@@ -226,6 +227,25 @@ def fits_of(rows: Sequence[ScalingRow], mode: Mode) -> tuple[Fit, ...]:
             for row in rows
             if row.efficiency is not None and row.score_ops and not row.differing_settings
         ],
+    )
+
+
+def limit_in_words(rows: Sequence[ScalingRow], mode: Mode) -> str | None:
+    """The reason why no law holds for the next size: it has more replicas than there are models.
+
+    None if it has not, or if the series does not share models among its replicas.
+    """
+    fits, measure = fits_of(rows, mode), measure_of(rows)
+    own = [row for row in rows if row.efficiency is not None and row.time_to_quality_s is not None]
+    if mode != "strong" or not fits or not own or len({row.ranks_per_replica for row in own}) != 1:
+        return None
+    models, largest = max(row.models for row in own), own[-1]
+    replicas = fits[0].next_size * largest.replicas / getattr(largest, measure)
+    if replicas <= models:
+        return None
+    return (
+        f"{fits[0].next_size} {measure} would be {replicas:.0f} replicas, but the work has {models} models: "
+        "the others would have nothing to train, and the score would be lower than these laws expect"
     )
 
 

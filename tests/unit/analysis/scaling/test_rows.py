@@ -13,9 +13,11 @@ from scipy.special import stdtrit
 from analysis.output.figures.style import COLOURS
 from analysis.report.estimates import IntervalPart
 from analysis.results.scaling.chart import scaling_chart
+from analysis.results.scaling.laws import Mode
 from analysis.results.scaling.rows import (
     differences_in_words,
     fits_of,
+    limit_in_words,
     scaling_document,
     scaling_frame,
     scaling_rows,
@@ -190,3 +192,28 @@ def test_a_weak_series_of_models_may_have_more_of_them(tmp_path: Path) -> None:
         runs.append(replace(result, report=result.report.model_copy(update={"configuration": configuration})))
     found = [[item.key for item in row.differing_settings] for row in scaling_rows(runs)]
     assert found == [[], [], ["science.instances"]]
+
+
+def test_a_series_of_models_says_where_its_laws_end(tmp_path: Path) -> None:
+    science = read_result(run_of_four(tmp_path / "science").paths.root)
+    (part, *_) = science.report.workloads
+    one = replace(science, report=science.report.model_copy(update={"workloads": (part,), "verdict": "unofficial"}))
+    models = scaling_rows([strong(one, 1, 64, 1e12, 600)], "strong")[0].models
+    assert models > 0
+
+    def of(sizes: tuple[int, ...], mode: Mode = "strong") -> str | None:
+        runs = [strong(one, size, 64, 1e12 * size, 600) for size in sizes]
+        runs = [
+            replace(run, report=run.report.model_copy(update={"took_part": size}))
+            for run, size in zip(runs, sizes, strict=True)
+        ]
+        rows = scaling_rows(runs, mode)
+        assert [row.error for row in rows] == [None] * len(rows), "scientific workloads have qualities of their own"
+        return limit_in_words([replace(row, differing_settings=()) for row in rows], mode)
+
+    half, whole = max(1, models // 2), models
+    assert of((half, whole)) == (
+        f"{2 * whole} ranks would be {2 * whole} replicas, but the work has {models} models: "
+        "the others would have nothing to train, and the score would be lower than these laws expect"
+    )
+    assert of((half, whole), "weak") is None, "the models grow"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.screening import Round
+from tests.faults.planted.screening import Round
 from tests.support.nodes.screened import screened
 
 TRIAD = {1: {("gpu0", "triad"): 0.5}}

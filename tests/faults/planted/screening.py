@@ -1,6 +1,7 @@
 """The campaign of planted bad nodes: `aiperf screen` on a real SLURM cluster must name them.
 
-python -m tests.faults.screening --rounds 20 [--kinds cpu,network,disk,device,hang,even] [--seed 1]
+python -m tests.faults.planted.screening --rounds 20
+    [--kinds cpu,network,disk,device,hang,even] [--seed 1]
 
 Each round plants one fault on one of four nodes, or none (`even`), and screens them. A round is
 right if this node is named, for this measure, and no other node. The last line is `screening:

@@ -1,0 +1,1 @@
+"""Campaigns with planted faults that a measurement must name."""
