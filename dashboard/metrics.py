@@ -44,6 +44,20 @@ def _counted(words: Iterable[str]) -> Mapping[tuple[str, ...], float]:
     return {(word,): float(number) for word, number in Counter(words).items()}
 
 
+def _waits(status: RunStatus) -> Mapping[tuple[str, ...], float]:
+    """Shares by replica, node and what was waited for."""
+    return {
+        (str(each.replica), each.node or "", cause): share
+        for each in status.replicas
+        for cause, share in (
+            ("input", each.input_share),
+            ("all-reduce", each.all_reduce_share),
+            ("servers", each.servers_share),
+        )
+        if share is not None
+    }
+
+
 STATES: tuple[State, ...] = ("starting", "running", "silent", "interrupted", "ended", "failed")
 
 METRICS: Mapping[str, Metric] = {
@@ -75,6 +89,9 @@ METRICS: Mapping[str, Metric] = {
     "aiperf_replica_working_ops": Metric("Operations per second while a replica trained or evaluated.", lambda status: {
         (str(each.replica), each.node or ""): each.working_ops for each in status.replicas
         if each.working_ops is not None}, ("replica", "node")),
+    "aiperf_replica_waiting_share": Metric(
+        "Share of a replica's training in which it waited; absent where it was not measured.", _waits,
+        ("replica", "node", "waits_for")),
 }  # fmt: skip
 """All metrics by name."""
 

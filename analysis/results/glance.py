@@ -59,6 +59,10 @@ class ReplicaStatus(Part):
     """Name of its node; null if it is not known."""
     working_ops: float | None = None
     """Operations per second of its training and evaluation; null without any, and in a snapshot."""
+    input_share: float | None = None
+    """Share of its training in which it waited for images; null if it was not measured, and in a
+    snapshot.
+    """
     all_reduce_share: float | None = None
     """Share of its training in all-reduce, waits for slower ranks included; null if it was not
     measured, and in a snapshot.

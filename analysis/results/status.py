@@ -88,6 +88,7 @@ def _replicas(data: RunData, report: Report, state: State) -> tuple[ReplicaStatu
                 quality=model.quality if model is not None else None,
                 node=replica.node,
                 working_ops=replica.working_ops,
+                input_share=share_of_training([replica], "input_s"),
                 all_reduce_share=share_of_training([replica], "exchange_s"),
                 servers_share=share_of_training([replica], "servers_s"),
             )

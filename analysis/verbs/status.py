@@ -112,6 +112,7 @@ def _status_table(status: RunStatus) -> Table:
     of_science = status.models is not None
     own = ("workload", "phase", "epoch", "quality") if of_science else ("round", "phase", "epoch", "accuracy")
     shares = {
+        "input": [each.input_share for each in status.replicas],
         "all-reduce": [each.all_reduce_share for each in status.replicas],
         "servers": [each.servers_share for each in status.replicas],
     }

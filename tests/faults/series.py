@@ -65,9 +65,9 @@ class Series:
             own = psutil.Process(process.pid)
             below: list[psutil.Process] = []
             if who == WHO[1]:
-                below = ask(own.children, [])
+                below = ask(own.children, list[psutil.Process]())
             elif who == WHO[2]:
-                below = [each for each in ask(lambda: family(process.pid), []) if each.pid != process.pid]
+                below = [each for each in family(process.pid) if each.pid != process.pid]
             process.kill()
             for each in below:
                 ask(each.kill, None)
@@ -94,8 +94,12 @@ class Series:
             yield f"exit code {done.returncode}: {done.stderr[-800:]}"
             return
         rows = json.loads(done.stdout)["rows"]
-        if [row["replicas"] for row in rows] != [1, 2, 3] or any(row["differing_settings"] for row in rows):
-            yield f"other rows: {rows}"
+        sizes, differing = (
+            [row["replicas"] for row in rows],
+            [item for row in rows for item in row["differing_settings"]],
+        )
+        if sizes != [1, 2, 3] or differing:
+            yield f"rows of {sizes}; settings that differ: {differing}"
         for run in sorted(self.output.glob("replicas-*")):
             reasons = [record["reason"] for record in raw_records(run) if record["type"] == "run_ended"]
             if reasons != ["completed"]:
