@@ -22,6 +22,9 @@ def main() -> int:
             "unset PYTHONPATH, or install AIPerf in an environment of its own (python3 -m venv FOLDER)\n"
         )
         return 3
+    from aiperf.cli.waiting import begin  # noqa: PLC0415
+
+    begin(sys.argv[1:])
     from aiperf.__main__ import start  # noqa: PLC0415
 
     if heeded:

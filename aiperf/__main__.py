@@ -16,12 +16,16 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from aiperf import __version__
+from aiperf.cli.waiting import begin, finish, waiting
+
+if __name__ == "__main__":  # early, as in `aiperf_hpc`: a busy machine imports the rest in seconds
+    begin(sys.argv[1:])
+
 from aiperf.cli.command import Command, add_debug, help_of, load_command
 from aiperf.cli.lines import say, say_text
 from aiperf.cli.packages import copied, foreign, lost
 from aiperf.cli.program import as_typed
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
-from aiperf.cli.waiting import finish, waiting
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 from aiperf.files import keep_others_from_writing
 from aiperf.signals import hold_warnings

@@ -8,7 +8,6 @@ without this program, does the same. A child process asks for a signal at its pa
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import ctypes
@@ -37,7 +36,9 @@ def heed(end: Callable[[], None], *also: signal.Signals, note: Callable[[str], N
 
     `note` gets a line about any signal that came.
     """
-    loop = asyncio.get_running_loop()
+    from asyncio import get_running_loop  # noqa: PLC0415 - takes as long as all else that a command starts with
+
+    loop = get_running_loop()
 
     def called(number: int) -> None:
         note(_described(number))

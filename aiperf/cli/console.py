@@ -17,10 +17,19 @@ WIDTH = 140
 
 
 class PlainConsole(Console):
-    """A console for which no text is markup, an emoji's name or a control sequence."""
+    """A console for which no text is markup, an emoji's name or a control sequence.
+
+    The sign of life ends when something is printed, not before: what is printed may still be worked
+    out after the console was opened.
+    """
 
     def __init__(self, file: TextIO | None = None, width: int | None = None, highlight: bool = True) -> None:
         super().__init__(file=file, width=width, markup=False, emoji=False, highlight=highlight)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as `Console.print` does."""
+        finish()
+        super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Render a text of a table, a title or a line, as harmless for a terminal."""
@@ -29,7 +38,6 @@ class PlainConsole(Console):
 
 def open_console() -> PlainConsole:
     """A console on standard output, as wide as the terminal."""
-    finish()
     console = PlainConsole()
     return console if console.is_terminal else PlainConsole(width=WIDTH)
 

@@ -28,7 +28,8 @@ def main() -> None:
             note = data.decode(errors="replace").splitlines()[-1]
         elif now_s >= due_s:
             text = f"aiperf {verb}: {note}, {now_s - began_s:.0f} s"
-            os.write(2, f"\r\x1b[K{text}".encode() if on_terminal else f"{text}\n".encode())
+            line = f"\r\x1b[K{text}" if on_terminal else f"{text}\n"
+            os.write(2, line.encode(errors="replace"))
             due_s = now_s + next_s
 
 

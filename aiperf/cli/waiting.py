@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aiperf.clock import SystemClock
+from aiperf.signals import WARNINGS
 
 FIRST_S, NEXT_S = 1.0, 0.5
 """Seconds until a silent verb shows on a terminal that it works, and between such signs."""
@@ -40,15 +41,18 @@ class _Sign:
         return self._process if self._owner == os.getpid() else None
 
     def begin(self, verb: str) -> None:
-        """Start the sign of a verb that begins now."""
+        """Start the sign of a verb that begins now; no-op while there is one."""
+        if self._drawn is not None:
+            return
         self._verb, self._began_s = verb, _CLOCK.monotonic_s()
         self._draw_after(FIRST_S if os.isatty(2) else FIRST_LINE_S)
 
     def _draw_after(self, seconds: float) -> None:
         self._owner, self._due_s = os.getpid(), _CLOCK.monotonic_s() + seconds
         words = (self._owner, self._began_s, self._due_s, NEXT_S if os.isatty(2) else LINES_S, self._verb)
-        # Ctrl-C is sent to all processes of a terminal: this one heeds it, and ends the other.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Ctrl-C is sent to all processes of a terminal, a warning to all of a job: this one heeds
+        # them, and ends the other.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *WARNINGS})
         try:
             os.fstat(2)  # if it is closed, the pipe would take its number
             self._process = subprocess.Popen(
@@ -104,6 +108,12 @@ def finish() -> None:
 def clear() -> None:
     """Take the sign off the terminal before a line is printed."""
     _sign.pause()
+
+
+def begin(words: Sequence[str]) -> None:
+    """Start the sign for a command line, before what is to be imported for it."""
+    if words and words[0] != "help" and not words[0].startswith("-") and "_ARGCOMPLETE" not in os.environ:
+        _sign.begin(words[0])
 
 
 @contextlib.contextmanager

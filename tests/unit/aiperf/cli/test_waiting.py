@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -64,11 +64,15 @@ class Terminal:
         return data
 
 
-@contextmanager
-def working(*lines: str) -> Iterator[Terminal]:
+def working(*lines: str) -> AbstractContextManager[Terminal]:
     """A verb with these lines of work."""
+    return shown(PROGRAM + "".join(f"    {line}\n" for line in lines))
+
+
+@contextmanager
+def shown(program: str) -> Iterator[Terminal]:
+    """A program on a terminal of its own."""
     ours, its = pty.openpty()
-    program = PROGRAM + "".join(f"    {line}\n" for line in lines)
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=its, stderr=its) as process:
         os.close(its)
         try:
@@ -86,6 +90,37 @@ def test_results_erase_it_and_nothing_is_drawn_after_them() -> None:
         terminal.go_on()
         assert terminal.end() == ""
     assert terminal.process.returncode == 0
+
+
+def test_it_stays_while_what_an_open_console_is_to_print_is_worked_out() -> None:
+    console = "console = importlib.import_module('aiperf.cli.console').open_console()"
+    with working("import importlib", console, "wait()", "console.print('a table')", "wait()") as terminal:
+        terminal.show(f"{SIGN}working, 0 s")
+        terminal.show(f"{SIGN}working")
+        terminal.go_on()
+        terminal.show(r"\r\x1b\[Ka table\r\n")
+        terminal.go_on()
+        assert terminal.end() == ""
+
+
+@pytest.mark.parametrize(
+    "start", ["import aiperf_hpc; aiperf_hpc.main()", "runpy.run_module('aiperf', run_name='__main__')"]
+)
+def test_it_is_there_while_the_command_itself_is_still_imported(start: str) -> None:
+    program = (
+        "import importlib.abc, runpy, sys\n"
+        "class Slow(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'aiperf.cli.command':\n"
+        "            sys.stdin.readline()\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "sys.argv = ['aiperf', 'no-verb']\n"
+    )
+    with shown(program + start) as terminal:
+        terminal.show(r"\r\x1b\[Kaiperf no-verb: working, \d+ s")
+        terminal.go_on()
+        terminal.show(r"\r\x1b\[Kaiperf: unknown verb 'no-verb'")
+        assert "Traceback" not in terminal.end()
 
 
 def test_it_makes_way_for_a_warning_and_comes_back_with_what_is_done() -> None:
