@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 from aiperf.cli.command import Command, add_format, whole_number
 from aiperf.cli.console import open_console
 from aiperf.cli.lines import say, say_json, say_text, warn
+from aiperf.cli.waiting import note
 from aiperf.config.datasets import IMAGENET
 from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
@@ -30,6 +33,8 @@ from replica.measure.counting.view import (
 from replica.search.demo.view import print_hpo, print_search
 from replica.search.strategies import STRATEGIES
 from replica.search.tuners import TUNERS
+
+T = TypeVar("T")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -172,7 +177,7 @@ def _search(arguments: argparse.Namespace) -> int:
     for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", tuple(STRATEGIES))):
         _require_known(option, getattr(arguments, option), known)
     demo = SearchDemo(arguments.objective, arguments.strategy, arguments.history, arguments.seed)
-    steps = demo.steps(arguments.steps)
+    steps = _counted(demo.steps(arguments.steps), arguments.steps)
     if arguments.format == "json":
         say_json(json.dumps([asdict(step) for step in steps], indent=2))
     else:
@@ -199,12 +204,19 @@ def _hpo(arguments: argparse.Namespace) -> int:
 
     for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", tuple(TUNERS))):
         _require_known(option, getattr(arguments, option), known)
-    found = steps(arguments.objective, arguments.strategy, arguments.steps, arguments.seed)
+    found = _counted(steps(arguments.objective, arguments.strategy, arguments.steps, arguments.seed), arguments.steps)
     if arguments.format == "json":
         say_json(json.dumps([asdict(step) for step in found], indent=2))
     else:
         print_hpo(open_console(), found)
     return EXIT_DONE
+
+
+def _counted(steps: Iterable[T], number: int) -> Iterator[T]:
+    """These steps, with a note of how many are done."""
+    for done, step in enumerate(steps, start=1):
+        note(f"{done} of {number} steps")
+        yield step
 
 
 def _require_known(option: str, value: str, known: tuple[str, ...]) -> None:

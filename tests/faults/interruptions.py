@@ -89,6 +89,20 @@ OWN_FRAMES = tuple(f'File "{Path(aiperf.__file__).parents[1] / package}/' for pa
 """Beginnings of lines of a traceback in AIPerf's own packages."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Silence:
+    """A time in which the terminal showed nothing new."""
+
+    took_s: float = 0.0
+    at_s: float = 0.0
+    """Its begin, after that of the command."""
+    cpu_s: float = 0.0
+    """CPU seconds that the command itself got meanwhile: few on a starved machine."""
+
+    def __str__(self) -> str:
+        return f"silent for {self.took_s:.1f} s from {self.at_s:.1f} s on, with {self.cpu_s:.2f} s of CPU"
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a command ended."""
@@ -96,8 +110,8 @@ class Ended:
     code: int
     said: str
     took_s: float
-    silent_s: float
-    """The longest time in which the terminal showed nothing new."""
+    silence: Silence
+    """The longest one before it was interrupted."""
     left: tuple[str, ...]
     """Processes and temporary files that outlived it."""
 
@@ -120,10 +134,10 @@ def run(words: Sequence[str], folder: Path, after_s: float | None = None) -> End
     program = [f"{Path(sys.executable).parent}/aiperf", *(str(places.get(word, word)) for word in words)]
     with living(out / "live") if "LIVE" in words else contextlib.nullcontext():
         began_s = time.perf_counter()
-        code, said, silent_s = _started(program, out, after_s)
+        code, said, silence = _started(program, out, after_s)
         took_s = time.perf_counter() - began_s
     left = (*_processes_left(str(temporary)), *(path.name for path in temporary.iterdir()))
-    return Ended(code, said, took_s, silent_s, left)
+    return Ended(code, said, took_s, silence, left)
 
 
 @contextlib.contextmanager
@@ -145,7 +159,7 @@ def _processes_left(temporary: str) -> list[str]:
     return [command(each) for each in alive if lives(each)]
 
 
-def _started(program: Sequence[str], out: Path, after_s: float | None) -> tuple[int, str, float]:
+def _started(program: Sequence[str], out: Path, after_s: float | None) -> tuple[int, str, Silence]:
     """Exit code, output and longest silence of a program that is interrupted after some seconds."""
     ours, its = pty.openpty()
     with subprocess.Popen(
@@ -159,17 +173,27 @@ def _started(program: Sequence[str], out: Path, after_s: float | None) -> tuple[
         preexec_fn=_heed_interrupts,  # noqa: PLW1509  there are no threads
     ) as process:
         os.close(its)
-        said, silent_s, heard_s = b"", 0.0, time.perf_counter()
-        interrupt_s = heard_s + (after_s or 600)
+        said, longest, began_s = b"", Silence(), time.perf_counter()
+        heard_s, interrupt_s, worked_s, heard_cpu_s = began_s, began_s + (after_s or 600), 0.0, 0.0
         while (new := _read(ours)) or process.poll() is None:
             now_s = time.perf_counter()
-            silent_s = max(silent_s, now_s - heard_s)
-            said, heard_s = said + new, now_s if new else heard_s
+            worked_s = max(worked_s, _cpu_s(process.pid))
+            if interrupt_s < math.inf:
+                longest = max(longest, Silence(now_s - heard_s, heard_s - began_s, worked_s - heard_cpu_s))
+            said += new
+            if new:
+                heard_s, heard_cpu_s = now_s, worked_s
             if now_s >= interrupt_s:
                 os.killpg(process.pid, signal.SIGINT)
                 interrupt_s = math.inf
     os.close(ours)
-    return process.returncode, said.decode(errors="replace"), silent_s
+    return process.returncode, said.decode(errors="replace"), longest
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds that a process had; 0 if it is gone."""
+    times = ask(lambda: psutil.Process(pid).cpu_times(), None)
+    return times.user + times.system if times else 0.0
 
 
 def _read(terminal: int) -> bytes:
@@ -189,24 +213,27 @@ def _heed_interrupts() -> None:
 
 
 def interrupted(verb: str, folder: Path, moments: int) -> Iterator[str]:
-    """Interrupt a verb at some moments; for each what was wrong, or nothing."""
+    """Interrupt a verb at some moments; for each what was wrong, if any. Says how silent it was."""
     words = (verb, *COMMANDS[verb])
     whole = run(words, folder, ENDLESS.get(verb))
     if whole.code not in (0, 1, 3):
         yield f"{verb} ends with {whole.code}: {whole.said[-300:]}"
         return
-    if whole.silent_s > SILENT_S and verb not in ENDLESS:
-        yield f"{verb} is silent for {whole.silent_s:.1f} s"
+    longest = whole.silence
     rng = random.Random(f"moments of {verb}")
     for _ in range(moments):
         after_s = rng.uniform(0.05, ENDLESS.get(verb, whole.took_s))
         ended = run(words, folder, after_s)
+        longest = max(longest, ended.silence)
         wrong = ended.left or any(frame in ended.said for frame in OWN_FRAMES)
         yield (
             f"{verb} after {after_s:.2f} of {whole.took_s:.2f} s: left {ended.left}; {ended.said[-1500:]}"
             if wrong
             else ""
         )
+    say(f"{verb}: {whole.took_s:.1f} s; {longest}; load {os.getloadavg()[0]:.0f}")
+    if longest.took_s > SILENT_S and verb not in ENDLESS:
+        yield f"{verb} is silent for more than {SILENT_S:.0f} s"
 
 
 def make_runs(folder: Path, verbs: Sequence[str]) -> None:
