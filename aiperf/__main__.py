@@ -29,6 +29,7 @@ from aiperf.cli.verbs import FOLLOW_UPS, VERBS, help_text, unknown_verb
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_USAGE, AiperfError
 from aiperf.files import keep_others_from_writing
 from aiperf.signals import hold_warnings
+from aiperf.storage.error_texts import in_words
 from aiperf.untrusted.text import as_message, shown
 
 BEFORE = "interrupted; nothing was changed"
@@ -85,7 +86,8 @@ class _Parser(argparse.ArgumentParser):
             options = [text for action in self._actions for text in action.option_strings]
             if near := difflib.get_close_matches(unknown, options, n=1):
                 message += f"; did you mean {near[0]}?"
-        super().error(as_message([message]))
+        words = self.prog.removeprefix("aiperf ")
+        super().error(as_typed(as_message([f"{message}; what it takes: aiperf help {words}"])))
 
     def _print_message(self, message: str, file: Any = None) -> None:
         finish()  # help, usage and complaints begin on a line of their own
@@ -129,7 +131,7 @@ def _executed(command: Command, arguments: argparse.Namespace) -> tuple[int, lis
         if arguments.debug:
             raise
         # A file that cannot be read, a full disk: the machine's fault, not the program's.
-        return _complain([error], EXIT_ENVIRONMENT), []
+        return _complain([in_words(error)], EXIT_ENVIRONMENT), []
     except BaseException as error:
         if arguments.debug or not _is_interrupt(error):
             raise

@@ -297,6 +297,10 @@ def _files_in(folder: Path, pattern: str) -> list[Path]:
     return with_patience(listed, folder)
 
 
+SEE = "see what there is: aiperf dashboard"
+"""What to type if a path is no run."""
+
+
 def open_run(path: Path) -> RunPaths:
     """The paths of an existing run. Raises RunDirectoryError if it holds no run, and OSError."""
     paths = RunPaths(path)
@@ -307,7 +311,7 @@ def open_run(path: Path) -> RunPaths:
         but = f" but {found}" if found else ""
         if "archive" in found or found.startswith("packed by"):
             raise RunDirectoryError(f"{path} is not a directory{but}; unpack it and name its folder")
-        raise RunDirectoryError(f"{path} is not a directory{but}; name the --output directory of a run")
+        raise RunDirectoryError(f"{path} is not a directory{but}; name the --output directory of a run; {SEE}")
     if not with_patience(paths.run.is_file, paths.run):
-        raise RunDirectoryError(f"{path} is not a run directory: it has no {paths.run.name}")
+        raise RunDirectoryError(f"{path} is not a run directory: it has no {paths.run.name}; {SEE}")
     return paths

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shlex
 from pathlib import Path
 
 from aiperf.host import free_disk
@@ -25,6 +27,17 @@ def why_not_written(path: Path, error: OSError) -> str:
         reason += _free(path)
     remedy = REMEDIES.get(error.errno or 0)
     return f"{path} cannot be written: {reason}{f'; {remedy}' if remedy else ''}"
+
+
+def in_words(error: OSError) -> str:
+    """`FILE: REASON` of an error of the file system, and the command that shows why, if any."""
+    if not isinstance(error.filename, str | bytes) or not error.strerror:
+        return str(error)
+    file = os.fsdecode(error.filename)
+    commands = {errno.EACCES: f"namei -l {shlex.quote(file)}", errno.EPERM: f"namei -l {shlex.quote(file)}"}
+    commands |= {errno.ENOSPC: f"df -h {shlex.quote(str(Path(file).parent))}", errno.EDQUOT: "quota -s"}
+    why = f"; see why: {commands[error.errno]}" if error.errno in commands else ""
+    return f"{file}: {error.strerror}{why}"
 
 
 def _free(path: Path) -> str:

@@ -6,11 +6,12 @@ A run is accepted if its measures are within the limits that follow from a basel
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from aiperf.errors import ConfigError
+from aiperf.errors import UsageError
 from analysis.report.model import Report
 from analysis.report.phases import Wait, share_of_training
 from analysis.results.source import RunResult
@@ -243,10 +244,11 @@ class Acceptance:
 def accept_by_run(run: RunResult, baseline: RunResult, share: float = SHARE) -> Acceptance:
     """Compare a run with a baseline run, of whose measures `share` is accepted.
 
-    Raises ConfigError if the baseline has no valid score: all would be accepted.
+    Raises UsageError if the baseline has no valid score: all would be accepted.
     """
     if baseline.scored.score_ops is None:
-        raise ConfigError([f"{baseline.origin}: it has no valid score, so nothing can be compared with it"])
+        why = f"aiperf check {shlex.quote(str(baseline.origin))}"
+        raise UsageError(f"{baseline.origin} has no valid score, so nothing can be compared with it; see why: {why}")
     criteria = tuple(_criteria(measures_of(baseline.scored, run.scored), share))
     return Acceptance(str(run.origin), str(baseline.origin), criteria, run.key, run.report.made)
 

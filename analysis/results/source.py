@@ -24,6 +24,7 @@ from aiperf.rules.science import SCIENCE_RULES_VERSION
 from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.run_directory.state import State
+from aiperf.storage.error_texts import in_words
 from aiperf.untrusted.reading import MIB, Limits, json_object, parse_outside, read_bounded, reason_of, shortened
 from aiperf.untrusted.text import cut
 from analysis.reading.run_data import RunData, read_run
@@ -223,4 +224,4 @@ def try_result(
 
 def why_unread(path: Path, error: Exception) -> str:
     """The line of a result that cannot be read or shown."""
-    return cut(f"{path}: {error}" if isinstance(error, OSError) else f"{path}: {type(error).__name__}: {error}")
+    return cut(in_words(error) if isinstance(error, OSError) else f"{path}: {type(error).__name__}: {error}")

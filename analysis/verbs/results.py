@@ -178,7 +178,7 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
         say_json(json.dumps(document, indent=2))
     elif arguments.format == "csv":
         say_text(csv_text(ranking.frame() if ranking.rows or not workloads else workload_frame(workloads)))
-    else:
+    elif ranking.rows or workloads:
         print_workloads(workloads, models)
         _print_ranking(ranking)
     if not ranking.rows and not workloads:

@@ -94,7 +94,7 @@ def _trend(arguments: argparse.Namespace) -> int:
         say_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
     elif arguments.format == "csv":
         say_text(csv_text(trend_frame(series)))
-    else:
+    elif series:
         _print(document)
     if not series:
         raise RunDirectoryError(*(problems or [_nothing(arguments)]))

@@ -76,7 +76,7 @@ def test_a_disk_that_is_away_is_no_terminal_that_was_closed(
     command = Command(description="", example="", configure=lambda _: None, execute=execute)
     monkeypatch.setattr("aiperf.__main__.load_command", lambda _: command)
     assert main(["status"]) == EXIT_ENVIRONMENT
-    assert f"aiperf: [Errno {code}]" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"aiperf: /shared/run/run.json: {os.strerror(code)}\n"
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESHUTDOWN, errno.ENOTCONN, errno.EBADFD])

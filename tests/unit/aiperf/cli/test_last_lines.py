@@ -1,0 +1,63 @@
+"""The last line of a verb that was typed wrongly: the cause, and a command that helps."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from aiperf.__main__ import main
+from aiperf.storage.error_texts import in_words
+
+SEE = "see what there is: aiperf dashboard"
+
+
+@pytest.mark.parametrize("verb", ["status", "report", "verify", "resume", "stop", "rank", "trend"])
+@pytest.mark.parametrize(("folder", "cause"), [("none", "is not a directory"), (".", "has no run.json; ")])
+def test_a_path_that_is_no_run_leads_to_those_that_are(
+    verb: str,
+    folder: str,
+    cause: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("aiperf.cli.program.program", lambda: "aiperf")
+    assert main([verb, folder]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "", "it is said once"
+    if (verb, folder) == ("status", "none"):
+        cause = "is not there; a run in a job"
+    assert cause in shown.err
+    assert shown.err.endswith(f"{SEE}\n")
+
+
+def test_a_wrong_option_leads_to_the_help_of_its_verb_or_action(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("aiperf.cli.program.program", lambda: "aiperf")
+    for words, of in ((["ops", "--imagesize"], "ops"), (["dataset", "check", "x", "--none"], "dataset")):
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        assert capsys.readouterr().err.endswith(f"; what it takes: aiperf help {of}\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "file", "why"),
+    [
+        (errno.EACCES, "a b/run.json", "; see why: namei -l 'a b/run.json'"),
+        (errno.ENOSPC, "runs/a b/x", "; see why: df -h 'runs/a b'"),
+        (errno.EDQUOT, b"x", "; see why: quota -s"),
+        (errno.EIO, "x", ""),
+    ],
+)
+def test_an_error_of_a_file_is_its_name_the_reason_and_what_shows_why(number: int, file: str, why: str) -> None:
+    assert in_words(OSError(number, os.strerror(number), file)) == f"{os.fsdecode(file)}: {os.strerror(number)}{why}"
+
+
+def test_an_error_without_a_file_is_its_text() -> None:
+    assert in_words(OSError("torn")) == "torn"
+    assert in_words(OSError(errno.EIO, "refused", 5)) == "[Errno 5] refused: 5"
