@@ -21,6 +21,9 @@ HIDDEN = frozenset({"page", "run", "source"})
 
 MOST_SLUG, MOST_TEXT = 40, 500
 
+PEOPLE = frozenset({"site", "vendor", "year", "price"})
+"""What people say of a system in fields that MLPerf does not have."""
+
 
 @dataclass(frozen=True)
 class System:
@@ -106,12 +109,13 @@ class Field:
 def description_of(listed: Listed) -> tuple[list[Field], str]:
     """The description of a system, and why the submitter's part cannot be read.
 
-    Fields are those of MLPerf's system descriptions. What the run has recorded comes from its
-    records; the submitter's words are shown where the records have none or others.
+    Fields are those of MLPerf's system descriptions, after `PEOPLE`. What the run has recorded
+    comes from its records; the submitter's words are shown where the records have none or others.
     """
     told, problem = read_description(listed.submission)
-    fields = []
-    for name, value in mlperf_system(listed.result.report).items():
+    report, fields = listed.result.report, []
+    people = {each.words: each.text for each in report.description if each.field in PEOPLE}
+    for name, value in {**people, **mlperf_system(report)}.items():
         recorded, own = _text(value), _text(told.get(name, ""))
         if recorded or own:
             fields.append(Field(name.replace("_", " "), recorded, own if own != recorded else ""))

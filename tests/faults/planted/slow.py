@@ -120,7 +120,9 @@ class Ground:
         settings = {
             "environment.python": f'"{program}"',
             "training.batch_size": 32,
-            "training.max_epochs": 3,
+            "training.max_epochs": 12,
+            "training.compile": '"off"',
+            "training.checkpoint_interval": '"1s"',
             "replica.cpu_threads": 1,
             "replica.warm_up": "false",
             "search.strategy": '"unguided"',

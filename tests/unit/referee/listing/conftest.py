@@ -41,7 +41,8 @@ def make_key(folder: Path, name: str) -> Path:
 
 def make_run(root: Path, name: str, correct: int, simulated: bool = True) -> RunPaths:
     """A run with one epoch; one that is not simulated lacks much, and is unofficial."""
-    settings = {"run.name": name, **({"training.trainer": "simulated"} if simulated else {})}
+    place = {"system.site": "Centre <of> Tests", "system.interconnect": "4 x NDR 400", "system.cooling": "warm water"}
+    settings = {"run.name": name, **place, **({"training.trainer": "simulated"} if simulated else {})}
     start = correct  # another time makes another run
     run = HandMadeRun(root, settings).at(start).release(100).at(start + 1).start_trial(1)
     run.at(start + 60).epoch(1, 1, correct).end(start + 100)

@@ -144,6 +144,15 @@ def test_names_and_descriptions_are_text_without_hidden_characters(built: Path) 
     assert HOSTILE.encode() not in (built / "feed.xml").read_bytes()
 
 
+def test_the_place_the_network_and_the_cooling_stand_next_to_a_system(built: Path) -> None:
+    words = "Centre &lt;of&gt; Tests; 4 x NDR 400; warm water"
+    rows = rows_of(built, "2026-11")
+    assert words in (built / "editions/2026-11/score.html").read_text(), rows
+    page = next(text for path in built.glob("systems/alpha*.html") if "<h2" in (text := path.read_text()))
+    description = page.partition('id="description"')[2]
+    assert ">site</td>" in description and "Centre &lt;of&gt; Tests" in description
+
+
 def test_a_build_without_a_change_reads_and_writes_nothing(
     submissions: Path, site: Path, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
