@@ -116,7 +116,7 @@ class SystemFile:
         """True if a node came after the last check."""
         self._next_s = -inf
         self._closed = False
-        self._writing = threading.Lock()
+        self._writing = threading.Lock()  # `keep` writes in a thread, which its task cannot end
 
     def add(self, replica: int, facts: NodeFacts) -> None:
         """Note the description of a replica's node, to be written later; no-op once closed."""

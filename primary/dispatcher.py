@@ -148,7 +148,7 @@ class Dispatcher:
         ticker = self._watched(self._upkeep.tick())
         reason: EndReason = "interrupted"
         try:
-            if self._context.released_ms is not None or await self._barrier():
+            if self._context.released_ms is not None or await self._barrier():  # resumed: its time passes already
                 self._release()
                 reason = await self._until_end(replicas)
             elif not self._milestones.stopping.is_set():
@@ -162,7 +162,7 @@ class Dispatcher:
             try:
                 await self._stop_all(replicas)
             finally:
-                ticker.cancel()
+                ticker.cancel()  # not before: the claim is kept until the replicas have ended
                 self._close(reason)
         return reason
 

@@ -201,6 +201,7 @@ class ReplicaLink:
             if (message := first_message(line)) is not None:
                 self._heard = True
                 return message
+            # In a thread: it writes to the log, in the run directory, whose storage may not answer.
             await asyncio.to_thread(talk.hear, line)
 
     async def _described(self, end: str) -> str:

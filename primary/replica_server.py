@@ -337,6 +337,7 @@ class ReplicaServer:
         self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence)
         self._link.on_storage = storage_notes(self._context, self._view)
         if self._milestones.stopping.is_set():
+            # The end of the run came while the launcher worked, and found no link to ask by.
             await self.stop()
         return self._link
 

@@ -110,6 +110,7 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     until = Cursor({name: head for name, head in heads.items() if head[0] >= 0})
     resumption = RunResumed(new_clock=new_clock, claim=claim.number, until=until.text)
     # From here on trials that were in progress count as dead, as for every later reader.
+    # One millisecond after all records: everything that was in progress began before it.
     ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, RunResumed(new_clock=new_clock))])
     released_ms = ledger.released.time_ms if ledger.released is not None and not new_clock else None
     closings = tuple(_closings(ledger, found.witnessed, cursor))
@@ -159,6 +160,7 @@ class _Found:
             witnessed.update(
                 record.body.trial
                 for record in records
+                # Records without a link are of a version whose primaries witnessed nothing.
                 if isinstance(record.body, JobIssued) and record.previous and not ledger.fences.drops(record)
             )
         if damages:

@@ -121,6 +121,7 @@ async def _dispatch(context: RunContext, records: Patience, companion: Companion
             raise context.claim.lost
         return reason
     finally:
+        # Only the files: the records keep their patience until they are settled.
         PATIENCE.hurry()
         with contextlib.suppress(TimeoutError, StorageError):  # closing the writer reports it
             async with asyncio.timeout(context.config.run.stop_grace):

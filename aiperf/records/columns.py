@@ -52,7 +52,7 @@ _FURTHER = attrgetter(
     "test_measures",
     "sampled_images",
 )
-_NOTHING = (None,) * 8
+_NOTHING = (None,) * 8  # what `_FURTHER` gives of most epochs
 
 
 def places_of(marks: Marks) -> list[int]:
@@ -271,6 +271,7 @@ class TrialEpochs(Mapping[int, Stamped[EpochCompleted]]):
         again = places_of(first[known] != np.arange(len(every)))
         conflicts = [row for row in again if every.body(row) != every.body(int(first[known[row]]))]
         first_new = len(every) - len(further)
+        # `np.unique` has sorted by number: the order of the lines again.
         self.rows = every.only(np.sort(first))
         return [row - first_new for row in conflicts]
 

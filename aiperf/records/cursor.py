@@ -71,6 +71,7 @@ def parse_cursor(text: str) -> dict[str, int]:
     places: dict[str, int] = {}
     for word in text.split():
         writer, colon, number = word.rpartition(":")
+        # 18 digits fit into the 64 bits of a column of records.
         if not colon or not number.isdecimal() or len(number) > 18 or writer in places:
             raise RecordDamagedError(f"is not a cursor: {word[:100]!r}")
         places[writer] = int(number)

@@ -130,6 +130,7 @@ class HistoryWriter:
 
     def _look(self) -> None:
         self._look_due = False
+        # Again: a group that was written meanwhile has looked.
         if self._looked_long_ago():
             self._looked_s = self.clock.monotonic_s()
             self._file.look()
@@ -265,6 +266,8 @@ class HistoryReader:
         # Primaries first, the last one of them before the others: the fences are then known before
         # the records that they drop.
         in_order = deque(sorted(files, key=lambda file: reading_order(file.stem)))
+        # This node's listing of the folder may be old: files that primaries name are opened by
+        # name.
         while in_order or (in_order := deque(self._not_listed(files))):
             file = in_order.popleft()
             files.add(file)
@@ -363,7 +366,7 @@ def read_from(file: Path, offset: int = 0) -> bytes:
                 raise
             # The client drops the handle that was refused (ESTALE), so a second attempt looks the
             # name up again.
-            return read()  # who meets a stale handle drops it
+            return read()
 
     return with_patience(read_fresh, file)
 

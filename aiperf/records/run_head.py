@@ -41,6 +41,7 @@ def heads_text(paths: RunPaths) -> str:
 def _count_and_hash(file: Path) -> str:
     data = read_from(file)
     end = data.rfind(b"\n")
+    # Without a complete line `end` is -1, and the slice is empty.
     last = data[data.rfind(b"\n", 0, max(end, 0)) + 1 : max(end, 0)]
     count = data.count(b"\n")
     return f"{count} {hash_of(last)}"

@@ -59,7 +59,7 @@ class AppendedFile:
     shared = True
 
     def __init__(self, path: Path, root: Path, marker: Path, patience: Patience) -> None:
-        self._descriptor = -1
+        self._descriptor = -1  # for `__del__`, if anything below raises
         self.path = path
         self._name = str(path)
         self._root = root
@@ -117,6 +117,7 @@ class AppendedFile:
     def _reopen_after(self, error: OSError) -> None:
         """Let go of a descriptor that its file server may have forgotten. Raises StorageError."""
         if self._descriptor < 0:
+            # As Python's own files do: no error of storage, which would be waited for.
             raise ValueError(f"{self.path} is closed")
         if error.errno == errno.ESTALE:
             self._reopen()
@@ -125,6 +126,7 @@ class AppendedFile:
             # their old descriptors fail for ever, each with an error of its own.
             with contextlib.suppress(OSError):
                 there = self.path.stat()
+                # A file of that name that is another one is for `look`, which keeps it.
                 if not self._answers() or os.path.samestat(os.fstat(self._descriptor), there):
                     self._reopen()
 
@@ -145,6 +147,8 @@ class AppendedFile:
             os.close(descriptor)
             raise StorageError([f"{self.path} has lost records that were written"])
         os.close(self._descriptor)
+        # The server may have kept a part of what was under way: it is cut off before the next
+        # append.
         self._descriptor, self._torn = descriptor, True
 
     def look(self) -> bool:
@@ -192,6 +196,7 @@ class AppendedFile:
             with contextlib.suppress(OSError):
                 temporary.unlink()
         sync_directory(self.path.parent)
+        # Not before: until the copy is durable, the old descriptor is the only way to the records.
         os.close(self._descriptor)
         self._descriptor, self._torn = descriptor, False
         log.error("%s was %s while the run works; it is written again, with all of its records", self.path, how)

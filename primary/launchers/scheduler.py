@@ -97,5 +97,6 @@ class SchedulerLauncher:
         try:
             return await rendezvous.arrival(child)
         except BaseException:
+            # Also when cancelled: nothing else knows this child yet.
             await end_group(child, STARTER_GRACE_S)
             raise

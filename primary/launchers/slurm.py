@@ -210,6 +210,7 @@ class SlurmProcess(PipeProcess):
         job = ("--jobs", allocation) if allocation else ("--name", self._task.name)
         for _ in range(ENDING_QUERIES):
             jobs = parse_jobs(await _ask("squeue", "--noheader", "--states=all", *job, f"--format={JOB_FORMAT}"))
+            # Only a job of its own ends with the replica: the allocation goes on.
             if allocation or not jobs or jobs[-1].state not in ("COMPLETING", "RUNNING"):
                 break
             await self._clock.sleep(QUERY_INTERVAL_S)

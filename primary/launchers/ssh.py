@@ -42,6 +42,7 @@ CONNECTING_TO_A_HOST = 8
 
 GROUP_PREFIX = b"aiperf-group "
 EXIT_LINE = re.compile(rb"^aiperf-exit (\d+)$", re.MULTILINE)
+# Without the first letters that ssh writes now large, now small.
 LOST = re.compile(rb"closed by|onnection reset|disconnect|Broken pipe|not responding|imed out|unreachable")
 """Words of ssh about a connection that it has lost."""
 
@@ -93,6 +94,8 @@ class SshLauncher:
         Raises LaunchError: host unknown, key refused, no connection, no such program.
         """
         hosts = nodes_of(spec.replica, self._config, self._hosts)
+        # The host's turn first: a replica that waits for its host keeps no other one from
+        # connecting.
         async with self._to_host[hosts[0]], self._connecting:
             await asyncio.to_thread(check_jumps, hosts[0], self._config.ssh)
             script = remote_script(spec, await asyncio.to_thread(self._addresses, hosts))
@@ -126,6 +129,8 @@ def remote_script(spec: ReplicaSpec, hosts: tuple[str, ...]) -> bytes:
     command = shlex.join(["env", *variables, *spec.command, *further])
     log, folder = shlex.quote(str(spec.log.absolute())), shlex.quote(os.getcwd())  # noqa: PTH109
     return (
+        # The lines that are looked for begin anew, whatever was printed before them. The replica's
+        # standard error is its log, and ssh's stays open as 3 for the line of the exit.
         "read -r a b c d group e </proc/$$/stat || group=$$\n"
         f"echo; echo {GROUP_PREFIX.decode()}$group; exec 3>&2 2>>{log}\n"
         f"cd {folder} 2>/dev/null; trap : TERM\n"
@@ -227,6 +232,7 @@ class SshProcess(PipeProcess):
 
     async def cancel(self, grace_s: float) -> Exit:
         """Terminate its group, kill what is left after `grace_s`, and close the connection."""
+        # Signalled once: when the group is gone, its number may become another's.
         group, self._group = self._group, None
         if group is None:
             return await self.wait()
@@ -245,6 +251,7 @@ class SshProcess(PipeProcess):
 
     async def abandon(self) -> None:
         """End an ssh that has not started its replica."""
+        # `begin` may have been cancelled before there was an ssh.
         if hasattr(self, "_process"):
             await end_group(self._process, 0.0)
 

@@ -77,6 +77,7 @@ _TAIL_BYTES = len(b',"crc32":"01234567"}')
 
 def encode_entry(entry: Entry) -> bytes:
     """The entry as one line. Fields that say nothing are left out."""
+    # From the end: a struct lists defaults of its last fields alone.
     defaults = dict(zip(entry.__struct_fields__[::-1], entry.__struct_defaults__[::-1], strict=False))
     data: dict[str, Any] = {"entry": entry.__struct_config__.tag}
     for name in entry.__struct_fields__:

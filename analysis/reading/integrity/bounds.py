@@ -172,6 +172,7 @@ def images_of_epoch(view: RunView) -> tuple[int, int] | None:
 def _epochs(traces: Traces, view: RunView) -> Iterator[Damage]:
     """Values of epochs that cannot be, and learning rates off the schedule."""
     epochs, rows = traces.epochs, traces.epochs.whole
+    # The rows of steps that complete an epoch are the rows of epochs, in one order.
     of = traces.trial_of[traces.steps[:, COMPLETES] == 1]
     starts = [trace.started.body for trace in traces.trials]
     planned = np.array([start.epochs for start in starts], np.int64)[of]
@@ -226,6 +227,7 @@ def _learning_rates(traces: Traces, starts: list[TrialStarted], of: Numbers, vie
     overflows = np.array([start.precision == "mixed_float16" for start in starts], bool)[of]
     least = np.zeros(len(rows)) if of_groups else due - slack
     most = first + slack if of_groups else np.where(overflows, first, due) + slack
+    # Negated, so that a rate that is not a number is a damage as well.
     for row in places_of(~((least <= found) & (found <= most)) & ~is_text):
         if of_groups:
             yield _at(traces, rows, row, "bounds", f"a learning rate of {found[row]:g}", f"at most {first[row]:g}")
@@ -275,6 +277,8 @@ def _training(index: TrialTrace[TrialStarted]) -> tuple[object, ...]:
 def _end(index: TrialTrace[TrialStarted], qualities: dict[int, float], plan: RoundPlan) -> Iterator[Damage]:
     values = list(qualities.values())
     trial = index.started.body.trial
+    # The last epoch may be the one that uses the patience up. If that was an epoch of an earlier
+    # trial, going on after it is the earlier trial's damage.
     early = epoch_out_of_patience(values[:-1], plan.patience)
     own_first = int(index.completed.column(EPOCH)[0]) if len(index.completed) else None
     if early is not None and own_first is not None and list(qualities)[early] >= own_first:

@@ -80,6 +80,7 @@ def check_jobs(view: RunView) -> Iterator[Damage]:
             yield job.damage("conflict", f"job {job.body.trial} is issued after job {last}", "ids that grow")
         last = max(last, job.body.trial)
         if job.body.resumes is not None:
+            # No step of the replica's own schedule: its next job follows the one before this.
             yield from _resumption(job, view, resumed)
             continue
         yield from _assignment(job, previous.get(job.body.replica), view)

@@ -123,6 +123,7 @@ class Traces:
         numbers = np.array([-1, *(trace.trial for trace in self.trials)], np.int64)
         # The turn before each line; -1 in front stands for lines before the first one.
         of = np.append(-1, turns[:, 1])[np.searchsorted(turns[:, 0], every[:, PLACE])]
+        # One further, because `numbers` has the trial of the turn -1 in front.
         stray = (of < 0) | (numbers[of + 1] != every[:, TRIAL])
         for place, trial, completes in every[stray][:, (PLACE, TRIAL, COMPLETES)].tolist():
             kind = "epoch" if completes else "progress"
@@ -130,6 +131,7 @@ class Traces:
         self.steps, self.trial_of = every[~stray], of[~stray]
         is_epoch = self.steps[:, COMPLETES] == 1
         self.epochs = epochs.only(np.isin(epochs.column(PLACE), self.steps[is_epoch, PLACE]))
+        # A file has its trials one after another, so that `trial_of` is sorted.
         bounds = np.searchsorted(self.trial_of[is_epoch], np.arange(len(self.trials) + 1)).tolist()
         for trace, begin, end in zip(self.trials, bounds[:-1], bounds[1:], strict=True):
             trace.completed = self.epochs.only(slice(begin, end))

@@ -113,7 +113,7 @@ class WriterRecords:
         """Line and time of every record, on the writer's clock, in no order."""
         own = [(number, record.time_ms) for number, record in zip(self.numbers, self.records, strict=True)]
         parts = [np.array(own, np.int64).reshape(-1, 2), *(rows[:, (PLACE, TIME)] for rows in self.columns.tables())]
-        # Columns count lines from 0, damages from 1.
+        # Columns count lines from 0, damages from 1. The index by two columns has made copies.
         for part in parts[1:]:
             part[:, 0] += 1
         return np.concatenate(parts)

@@ -117,6 +117,7 @@ class _Heard:
 
 def _last_of_each(values: Numbers) -> Numbers:
     """The last place of each value, in the order of values."""
+    # `np.unique` gives the first place of each value: from the end it is the last one.
     _, first = np.unique(values[::-1], return_index=True)
     return np.asarray(len(values) - 1 - first, np.int64)
 
@@ -168,6 +169,7 @@ def _excused(at_ms: int, writer: str, view: RunView) -> bool:
         return True
     files = [beginning.file for beginning in view.primary.beginnings]
     served = files.index(arrivals[-1].file) if arrivals else len(files)
+    # The next primary alone: that of a later one says nothing of when this replica's primary died.
     return any(time_ms <= beginning.time_ms + late_ms(view) for beginning in view.primary.beginnings[served + 1 :][:1])
 
 
@@ -212,6 +214,7 @@ _WORDS = {
 
 def _outcome(trace: TrialTrace[Any], until: int | None) -> tuple[str, Placed[object]]:
     """Find how the file says that a trial ended, up to a record; and where."""
+    # Without a record that was heard of, whatever the file says of the end came later.
     limit = until if until is not None else -1
     if trace.failed is not None and trace.failed.sequence <= limit:
         return "cancelled" if trace.failed.body.kind == CANCELLED else "failed", trace.failed

@@ -70,6 +70,7 @@ async def _answer(output: int, handlers: Mapping[str, Handler], call: dict[str, 
         answer["refused"] = f"{type(error).__name__}: {error}"
     data = _encode(answer)
     with contextlib.suppress(BrokenPipeError):  # the caller is gone, which the end of the input reports
+        # Written in one go of the event loop, so that no other answer comes in between.
         while data:
             data = data[os.write(output, data) :]
 
@@ -94,6 +95,7 @@ class Callee:
         # Threads, since neither a full pipe nor the end of an event loop may stop the callee.
         threading.Thread(target=_write, args=(process, self._outbox), daemon=True).start()
         threading.Thread(target=_read, args=(process, self._calls), daemon=True).start()
+        # The threads know the queue and not this object, which can be collected while they wait.
         weakref.finalize(self, self._outbox.put, None)
 
     @property

@@ -87,6 +87,7 @@ def _all_nodes() -> list[dict[str, Any]]:
 def _described(node: dict[str, Any], named: set[str]) -> tuple[tuple[int, str], Node]:
     address, resources = str(node["NodeManagerAddress"]), node["Resources"]
     try:
+        # By number: as texts, 10.0.0.10 would come before 10.0.0.9.
         order = int(ipaddress.ip_address(address))
     except ValueError:
         order = 0

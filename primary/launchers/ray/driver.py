@@ -40,6 +40,7 @@ class Driver:
         """Start a replica on its node. Raises LaunchError, ConnectionError."""
         await self._connect()
         place = replica // self._per_node
+        # One actor a place, though the replicas of a node are started at the same time.
         async with self._places.setdefault(place, asyncio.Lock()):
             if place not in self._hosts or self._hosts[place].lost:
                 self._hosts[place] = await self._begin(place, replica)
@@ -134,6 +135,7 @@ def _leave() -> None:
 
 
 if __name__ == "__main__":
+    # Ray prints to standard output, which belongs to the answers.
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     loop = asyncio.new_event_loop()  # asyncio.run would wait for threads that Ray blocks

@@ -105,7 +105,7 @@ class RayProcess:
                 self._discarding = asyncio.create_task(self._discard())
                 raise MessageError(f"the replica sent an endless line: more than {MAX_LINE_BYTES} bytes")
             if not (chunk := await self._read()):
-                end = len(self._output) - 1
+                end = len(self._output) - 1  # the last line may have no end
                 break
             self._output += chunk
         line = bytes(self._output[: end + 1])
@@ -139,6 +139,7 @@ class RayProcess:
         """Wait for its end; the exit has no code if its node or its actor was lost first."""
         if self._exit is None:
             found = await self._find_exit()
+            # `cancel` may have given the replica up meanwhile.
             self._exit = self._exit or found
         return self._exit
 

@@ -128,6 +128,7 @@ class RelayedProcess:
         Without a relay there is only the starter's exit code; if the connection to the relay was
         lost, the exit has no code.
         """
+        # Not awaited itself: whoever is cancelled while asking would cancel the task with them.
         await asyncio.wait({self._following})
         return self._exit
 
@@ -143,6 +144,7 @@ class RelayedProcess:
         self._gate.open_for_good()
         # Without waiting for room: a relay that is stopped, or a node without power, takes nothing.
         self._write(TERMINATE, b"%f" % grace_s)
+        # A relay that has not begun has no replica to end.
         limit_s = grace_s + STARTER_GRACE_S + KILL_TIMEOUT_S if self._began else 0
         if not (await asyncio.wait({self._following}, timeout=limit_s))[0]:
             await self._hang_up()

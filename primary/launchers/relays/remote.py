@@ -108,6 +108,7 @@ class Replica:
             threading.Thread(target=work, daemon=True).start()
         code = self._process.wait()
         self._ended.set()
+        # Also after an orderly end: children that are left would hold the output open.
         kill_session(self._process.pid)
         output.join()
         return code
@@ -209,7 +210,7 @@ def connect(task: "dict[str, Any]") -> "tuple[socket.socket, BinaryIO]":
                     connection = socket.create_connection((host, task["port"]), timeout=GREETING_S)
                     source = open_ones.enter_context(open_ones.enter_context(connection).makefile("rb"))
                     greet(connection, source, task["secret"])
-                    open_ones.pop_all()
+                    open_ones.pop_all()  # both sides are proved: nothing is closed
                     return connection, source
             except (OSError, ValueError) as error:
                 reason = error
@@ -237,6 +238,8 @@ def main(task: "dict[str, Any]") -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, WARNINGS)  # in the replica, too, until it handles them
     with contextlib.suppress(OSError):
         os.unlink(task["file"])  # noqa: PTH108
+    # Frames alone go there: what else is printed to standard output, also by the replica's start,
+    # goes to the log.
     target = os.dup(1)
     log = os.open(task["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     os.dup2(log, 1)
@@ -254,6 +257,7 @@ def main(task: "dict[str, Any]") -> None:
     with contextlib.suppress(OSError):
         os.chdir(task["folder"])
     code = run(link, task, connection)
+    # At its own end the interpreter fails if a thread still reads the link, whose buffer is locked.
     os._exit(code if code >= 0 else 128 - code)
 
 

@@ -89,10 +89,15 @@ class Board:
             self._take(message.source, _EXCHANGED.decode(self._post.take_text(message)))
         while (message := self._post.look(None, Tag.LOST)) is not None:
             lost = Lost.model_validate_json(self._post.take_text(message))
+            # First: the ranks of a group that had come back are lost as well, and must say again
+            # that they are here.
             self._back.pop(lost.group, None)
             if lost.group not in self._ended:
                 self._ended.add(lost.group)
                 self._losses[lost.group] += 1
+                # Each loss begins a new range of numbers: the ranks that are lost asked below it,
+                # those that take their place ask from it on (`Beginning.asked`). Only then is the
+                # epoch closed: a gradient that a server applied later would be in no record.
                 self._servers.leave(lost.group, self._losses[lost.group] * QUESTIONS)
                 self._close(lost)
         for group in self._senders(Tag.HERE):
@@ -136,6 +141,7 @@ class Board:
     def _close(self, lost: Lost) -> None:
         """Add what was applied of a lost group after its last report, by the first server."""
         done = self._reported.get(lost.group, self.first_epoch - 1)
+        # Without an update there is still an epoch, of zeros: the loss is recorded in it.
         found = self._servers.applied(lost.group, done) or [Applied(epoch=done + 1)]
         for each in found:
             self._record(

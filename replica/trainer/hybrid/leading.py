@@ -95,6 +95,7 @@ class LeadingTraining(GroupTraining):
             return
         self._board.collect()
         for group, beginning in self._board.admit(epoch - 1, self._request.epochs):
+            # One tag for both: they are taken in this order (`GroupTraining._start`).
             self._group.post.send_text(msgspec.json.encode(beginning), group, Tag.BEGIN)
             self._group.post.send_text(self._statistics(), group, Tag.BEGIN)
 
@@ -116,6 +117,8 @@ class LeadingTraining(GroupTraining):
         while not self._board.all_ended:
             self._board.collect()
             if self._clock.monotonic_s() - self._reported_s >= self._request.progress_interval_s:
+                # Past `Exchange.pull`, which broadcasts: the other ranks of the group are not in
+                # that call.
                 self._exchange.images = self._servers.pull().images
                 report.progress(self._progress(epoch))
                 self._reported_s = self._clock.monotonic_s()

@@ -95,6 +95,7 @@ class GroupTraining(Training):
         self._group.exchange = self._exchange
         if self._group.group > 0:
             self._pull()
+        # A barrier: no group trains before every group has the first values.
         self._group.gather("")
         return begun.done
 

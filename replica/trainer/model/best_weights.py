@@ -50,6 +50,7 @@ class BestWeights:
             weights.save(self._path, self._by_name(values), epoch)
         except OSError as error:
             log.warning("weights %s were not written: %s", self._path, error)
+        # Also if it failed: the calls that waited would warn once each for the same epoch.
         self._written = epoch
 
     def close(self) -> None:

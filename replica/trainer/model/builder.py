@@ -227,6 +227,7 @@ def check_model(model: Any, architecture: Architecture) -> None:
 
 def _keras_shape(layer: Any, shape: Shape) -> Shape:
     if isinstance(layer, keras.layers.DepthwiseConv2D) and len(shape) == 4:
+        # Counted as a kernel of groups (H, W, 1, I * M); Keras has (H, W, I, M).
         channels = shape[3] // layer.depth_multiplier
         return (shape[0], shape[1], channels, layer.depth_multiplier)
     return shape

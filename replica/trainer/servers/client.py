@@ -146,6 +146,8 @@ class Servers:
         numbers = self._numbers[:servers]
         sent = list(messages) if len(messages) > 1 else [*messages, b""][:1] * len(numbers)
         self.asked += 1
+        # Counted before anything is sent: a loss in between then shows, and the message is sent
+        # again.
         losses = [self._post.losses(number) for number in numbers]
         for number, message in zip(numbers, sent, strict=True):
             self._send(message, number, tag)
@@ -190,6 +192,8 @@ class Servers:
         passed_s = max(now_s - self._since_s, 1e-9)
         served = []
         for before, work in zip(self._worked, found, strict=True):
+            # A process that was started since then has counted its seconds from 0, its updates from
+            # the log.
             busy_s = work.busy_s - (before.busy_s if before.starts == work.starts else 0.0)
             served.append(
                 Served(work.updates - before.updates, min(1.0, busy_s / passed_s), work.starts - before.starts)

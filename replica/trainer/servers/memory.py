@@ -81,6 +81,8 @@ class Memory:
             return
         setting = Setting.model_validate_json(text.rstrip())
         log = _HEAD + 2 * 4 * len(setting.recipe.names) * setting.size
+        # The first row is written when all vectors are (`Server._begin`): without one, the server
+        # was killed while it was set up, and the root asks for that again.
         rows = (os.fstat(self._file).st_size - log) // _ROW.itemsize
         if rows > 0:
             self._map(setting, log)
@@ -96,6 +98,7 @@ class Memory:
     def set_up(self, setting: Setting, vectors: Mapping[str, Vector]) -> None:
         """Begin a training with these vectors, by the names of the setting."""
         log = _HEAD + 2 * 4 * len(setting.recipe.names) * setting.size
+        # To nothing first, so that what is lengthened afterwards is zeros, without a row.
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, setting.model_dump_json().encode().ljust(_HEAD), 0)
         os.ftruncate(self._file, log)
@@ -106,6 +109,7 @@ class Memory:
     def append(self, row: Row) -> None:
         """Add an event to the log: from now on it has happened."""
         values = np.array([tuple(getattr(row, name) for name in _ROW.names or ())], _ROW)
+        # One system call, and not a store into mapped memory, which a kill could cut in two.
         self._end += os.pwrite(self._file, values.tobytes(), self._end)
 
     def rows(self) -> np.ndarray[tuple[int], np.dtype[np.void]]:

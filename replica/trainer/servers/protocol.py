@@ -92,6 +92,8 @@ class Setting(BaseModel):
 
 def setting_of(message: bytes) -> tuple[Setting, dict[str, Vector]]:
     """The setting and the vectors of a message."""
+    # JSON escapes line ends: the first newline is the one behind it, whatever bytes the vectors
+    # have.
     text, _, data = message.partition(b"\n")
     setting = Setting.model_validate_json(text)
     vectors = np.frombuffer(data, np.float32).reshape(len(setting.recipe.names), setting.size)
@@ -177,6 +179,8 @@ class Sharding:
     def placed(self) -> tuple[tuple[int, ...], ...]:
         """The numbers of each server's parameters, in their order."""
         found, loads = [list[int]() for _ in range(self.servers)], [0] * self.servers
+        # A stable sort: every root finds the same placement by itself, also of parameters of one
+        # size.
         for number in sorted(range(len(self._sizes)), key=lambda number: -self._sizes[number]):
             server = loads.index(min(loads))
             found[server].append(number)

@@ -99,6 +99,8 @@ class Server:
     def _set(self, message: Arrived) -> None:
         data = self._post.take_text(message)
         if self._memory.setting is None:
+            # Not if it is asked again, since the answer was lost: groups may have trained these
+            # values already.
             self._memory.set_up(*setting_of(data))
             self._begin()
         self._post.send_text(b"", message.source, message.tag, message.number)
@@ -130,12 +132,16 @@ class Server:
     def _gradient(self, message: Arrived) -> None:
         self._post.take(message, self._gradients)
         group, number = message.source, message.number
+        # Taken, so that it waits no more, but not answered: the ranks that sent it are lost.
         if number < self._least.get(group, 0):
             return
+        # Otherwise it is asked again: the update was applied, and only its answer was lost.
         if group not in self._last or self._last[group].number < number:
             sent = header_of(self._gradients)
             epoch, images = int(sent["epoch"]), int(sent["images"])
             late = self._shard.apply(body_of(self._gradients), float(sent["rate"]), int(sent["version"]))
+            # After the vectors: the row is what makes the state that was just written the valid
+            # one.
             self._add(Row(event=Event.UPDATE, group=group, number=number, epoch=epoch, images=images, staleness=late))
         if self._held is None:
             self._answer(message, self._shard.values, self._last[group].staleness)

@@ -76,6 +76,7 @@ class Shard:
         # Asynchronous values jump about with each group's update: their average is steadier to
         # validate.
         np.multiply(before[AVERAGE], np.float32(AVERAGING), out=after[AVERAGE])
+        # The optimiser is done with the gradient: its memory serves as the temporary vector.
         np.multiply(after[VALUES], np.float32(1 - AVERAGING), out=gradient)
         after[AVERAGE][:] += gradient
         self._updates += 1

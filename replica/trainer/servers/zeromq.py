@@ -204,6 +204,7 @@ class ZmqMailbox:
             logging.warning("a connection was refused: another user, or other keys (%s)", zmq.Event(event).name)
         if event & _GONE and peer is not None:
             self._losses[peer] += 1
+            # The first time stays: attempts to connect that fail must not begin the grace anew.
             self._gone.setdefault(peer, self.clock.monotonic_s())
         if event & _THERE and peer is not None:
             self._gone.pop(peer, None)
@@ -234,6 +235,7 @@ class ZmqMailbox:
     def close(self, limit_ms: int = LINGER_MS) -> None:
         """Let the last messages leave, and end after this long at most."""
         if self._guard is not None:
+            # First: its thread has a socket of the context.
             self._guard.stop()
         self._context.destroy(limit_ms)
 

@@ -53,6 +53,7 @@ class RawState:
             rate = np.float32(self._rate)
             values[2][self._place] = rate if self._together is None else self._together.shared(rate)
             self._rate = None
+        # From here on the variables have older values than the steps, until `write`.
         self._written = None
         return values
 

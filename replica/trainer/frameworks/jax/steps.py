@@ -146,6 +146,7 @@ class JaxSteps(KerasState):
             self._train = jax.jit(self._whole_step, donate_argnums=(0, 1, 2))
         else:
             self._train = self._together.together(self._step_of_ranks, *BY_RANK, donated=(0, 1, 2))
+        # Nothing is donated here: every batch of an evaluation takes the same values.
         self._score = jax.jit(self._own_scores)
         self._compiled: dict[tuple[str, int], Any] = {}
         self._under_way: deque[Any] = deque()
@@ -168,6 +169,7 @@ class JaxSteps(KerasState):
         values = [described(each) for each in (self._trained, self._others, self._optimiser.variables)]
         whole = (*blank(self._batch_size), np.ones(self._batch_size, np.float32))
         if self._together is not None:
+            # The model's other variables are each rank's own row of an array of all ranks.
             values[1] = [jax.ShapeDtypeStruct((1, *each.shape), each.dtype) for each in values[1]]
         self._prepare_training(values, whole, blank, sizes)
         self._compiled["score", self._batch_size] = self._score.lower(*values[:2], *whole).compile()
@@ -210,6 +212,8 @@ class JaxSteps(KerasState):
             known = [*zip(self._trained, trained, strict=True), *zip(self._others, others, strict=True)]
             with keras.StatelessScope(state_mapping=known) as scope, counting(mask):
                 outputs = self._body(_normalised(images), training=True)
+                # Within the scope: the counter is among `self._others`, and gets its value from
+                # there.
                 self._count_correct(labels, outputs, mask)
             losses = self._loss(labels, outputs)
             after = [scope.get_current_value(variable) for variable in self._others]

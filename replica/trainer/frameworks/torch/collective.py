@@ -93,6 +93,7 @@ class TorchCollective(StoreCollective):
         """Give every rank the values that rank 0 has."""
         with self._joined(), torch.no_grad():
             for variable in variables:
+                # A kernel in another memory order is copied: libraries send memory as it lies.
                 value = variable.value.detach().contiguous()
                 distributed.broadcast(value, 0)
                 variable.value.copy_(value)
@@ -117,6 +118,8 @@ class TorchCollective(StoreCollective):
         # Weighed and divided as one tensor: the host would start hundreds of small kernels.
         flat = _one_tensor([*gradients, sums])
         own, totals = flat.split([flat.numel() - sums.numel(), sums.numel()])
+        # Ranks may have fewer images in a step, or none: the mean is over images, not over ranks.
+        # Both parts are views of `flat`, which the all-reduce changes in place.
         own.mul_(sums[1])
         self._add_up(flat, GRADIENTS)
         own.div_(totals[1])

@@ -119,10 +119,11 @@ class FusedDescent:
                 dampening=1.0 + self._rate if self._factor is None else 0.0,
                 nesterov=False,
                 maximize=False,
-                is_first_step=False,
+                is_first_step=False,  # the momenta begin as zeros; a first step would take the gradient for them
                 found_inf=found,
             )
             if found is None:
+                # In place: a graph that is replayed counts as well.
                 self._optimiser.iterations.value.add_(1)
                 return
             self._optimiser.iterations.value.add_((1 - found[0]).to(self._optimiser.iterations.value.dtype))

@@ -98,6 +98,7 @@ class Network:
 
     def _plan(self, sources: dict[Any, list[Any]]) -> list[_Step]:
         readers = Counter(source.name for inputs in sources.values() for source in inputs)
+        # The caller reads it as well: it is neither overwritten nor freed.
         readers[self._output] += 1
         # A layer of zeros in front of a convolution is left out: the convolution pads by itself,
         # which saves a copy of the images.
@@ -238,6 +239,7 @@ def _regions(given: dict[Any, list[Any]], made: dict[Any, Any], readers: Counter
     A light layer joins the one that reads it if nothing else does: a region has one output.
     """
     ends: dict[Any, Any] = {}
+    # Backwards: a layer's reader knows its region's end before the layer is looked at.
     for layer in reversed([each for each in given if isinstance(made[each], Light)]):
         ends.setdefault(layer, layer)
         for each in given[layer]:

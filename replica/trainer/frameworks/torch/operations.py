@@ -90,6 +90,7 @@ class Draws:
         """Seed the generator for the next draw: by the host, outside of what a graph replays."""
         state = self._state.value
         if state._version != self._version:
+            # The sum of both words, as Keras makes a seed of them (`torch_seed_generator`).
             self._next, self._version = int(state.sum()), state._version
         self.generator.manual_seed(self._next & 0xFFFFFFFF)
         self._next += 1
@@ -99,6 +100,7 @@ class Draws:
         state = self._state.value
         with torch.no_grad():
             state[1].add_(1)
+        # A change of its own: only another's makes `seed` read the device.
         self._version = state._version
         return torch.rand(like.shape, generator=self.generator, device=like.device)
 
@@ -170,6 +172,7 @@ def _dense(layer: Any, place: Place) -> Compute:
 
 
 def _flatten(training: bool, images: Tensor) -> Tensor:
+    # In Keras's order, channels last: it is that of the rows of the kernel behind it.
     return (images.permute(0, 2, 3, 1) if images.ndim == 4 else images).flatten(1)
 
 

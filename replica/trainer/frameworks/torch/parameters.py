@@ -61,6 +61,8 @@ class Parameter:
         self.memory: Tensor = layout.apply(variable)
         self.source: Tensor = layout.computed(self.memory)
         copied = dtype != self.source.dtype
+        # `detach` shares the memory: what the optimiser writes to the variable, the next pass reads
+        # here.
         computed = torch.empty_like(self.source, dtype=dtype) if copied else self.source.detach()
         self.computed: Tensor = computed.requires_grad_()
         """A view of the memory, or a copy of it in the layer's type (`Parameters.refresh`)."""

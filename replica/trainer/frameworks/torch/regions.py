@@ -137,6 +137,7 @@ class Pool:
             # ceil_mode lets windows reach over the far edges without a padded copy of the images.
             over = bool(rows[1] or columns[1])
             return (functional.max_pool2d(inputs[0], self.window, self.stride, ceil_mode=over),)
+        # Not zeros, which would be the maximum of negative values.
         padded = functional.pad(inputs[0], (*columns, *rows), value=float("-inf"))
         return (functional.max_pool2d(padded, self.window, self.stride),)
 

@@ -48,6 +48,7 @@ class CudaGraph:
         self._images.copy_(images)
         self._labels.copy_(labels)
         self._graph.replay()
+        # The next replay overwrites them, and they are read some steps later.
         return self._results.clone()
 
 

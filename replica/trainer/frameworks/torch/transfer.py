@@ -39,6 +39,7 @@ class Transfer:
         slot = self._slots[self._count % len(self._slots)]
         self._count += 1
         yield slot.send([_tensor(each) for each in arrays])
+        # Behind all work of the block on this stream: the slot's memory is free when that is done.
         slot.used.record()
 
 
@@ -55,11 +56,15 @@ class _Slot:
 
     def send(self, values: list[Tensor]) -> tuple[Tensor, ...]:
         """Copy; give tensors that later work on the current stream may read."""
+        # The copy before from this pinned memory may be under way; it was begun as many batches ago
+        # as there are slots.
         self._copied.synchronize()
         pairs = [self._pair(number, value) for number, value in enumerate(values)]
         for (pinned, _), value in zip(pairs, values, strict=True):
             pinned.copy_(value)
         with torch.cuda.stream(self._stream):
+            # The device's own memory of the slot, which the step of an earlier batch may still
+            # read.
             self._stream.wait_event(self.used)
             for pinned, own in pairs:
                 own.copy_(pinned, non_blocking=True)
