@@ -78,10 +78,15 @@ def title_of(job: Job) -> str:
     return f"trial {job.trial} ({work}{resumed})"
 
 
+def pause_s(retry_delay_s: float, failures: int) -> float:
+    """Seconds before the next attempt: twice as long after each failure, up to `MAX_PAUSE_S`."""
+    # Any delay has reached the limit by then, and the power of many failures is no float.
+    return min(MAX_PAUSE_S, retry_delay_s * 2.0 ** min(failures, 64))
+
+
 async def _pause(context: RunContext, milestones: Milestones, failures: int) -> None:
     """Wait before the next attempt, longer after each failure, but not beyond the run."""
-    pause_s = min(MAX_PAUSE_S, context.config.replica.retry_delay * 2**failures)
-    await milestones.or_end(context.clock.sleep(pause_s))
+    await milestones.or_end(context.clock.sleep(pause_s(context.config.replica.retry_delay, failures)))
 
 
 def log_epoch(view: ReplicaView, event: Progress) -> None:

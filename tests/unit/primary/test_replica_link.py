@@ -29,7 +29,7 @@ from primary.launchers import Exit, ReplicaSpec, make_launcher
 from primary.launchers.talk import talk_in
 from primary.native import NativeManager
 from primary.replica_link import ReplicaGoneError, ReplicaLink
-from primary.replica_server import agent_command
+from primary.replica_server import MAX_PAUSE_S, agent_command, pause_s
 from primary.work import open_work
 
 
@@ -194,3 +194,9 @@ def test_a_display_that_fails_is_not_used_again() -> None:
     display.refresh(RunView(1.0))
     display.close()
     assert broken.calls == ["event", "close"], "it gives standard output back"
+
+
+def test_the_pause_before_another_attempt_has_a_limit_however_many_have_failed() -> None:
+    assert [pause_s(2.0, failures) for failures in (0, 1, 4, 5)] == [2.0, 4.0, 32.0, MAX_PAUSE_S]
+    assert pause_s(0.05, 5000) == MAX_PAUSE_S, "a power of two that no float holds"
+    assert pause_s(0.0, 5000) == 0.0
