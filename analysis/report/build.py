@@ -478,4 +478,6 @@ def _fingerprints(data: RunData) -> tuple[str | None, ...]:
     """Fingerprints that the agents recorded, and those that the ranks compared with the images."""
     recorded = {trial.started.fingerprint for trial in data.ledger.trials.values() if trial.started is not None}
     compared = {trial.built.fingerprint for trial in data.ledger.trials.values() if trial.built is not None}
+    # None of an agent says that the data set has no fingerprint; None of ranks says only that they
+    # compared nothing.
     return tuple(sorted(recorded | (compared - {None}), key=str))

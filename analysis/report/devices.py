@@ -61,6 +61,7 @@ def _machine(data: RunData, replica: int, reported: list[tuple[str, ...]]) -> Ma
     names = frozenset(name for names in reported for name in names)
     accelerators = sorted(names - {CPU})
     host = facts.host if facts is not None else None
+    # Trainers that name nothing but CPUs have computed there, whatever the node has.
     if facts is not None and facts.accelerators and (accelerators or not names):
         name = facts.accelerator or "accelerator without a name"
         return Machine(replica, name, find_device(name), devices_of(data, replica), host, names)

@@ -324,6 +324,7 @@ def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterat
     if used is None:
         return
     every = [evidence.of_replica[replica] for replica in replicas]
+    # The narrowest arithmetic of any of them has the highest peak, and so the lowest limit.
     bits = min(evidence.bits(trial) for own in every for trial, _ in own.spans)
     # A replica of several nodes does its work on all of them alike, and this is the energy of one.
     operations = sum(own.total_operations for own in every) / data.manifest.config.replica.nodes

@@ -37,6 +37,7 @@ def covered_share(times: Series, reach_ms: float, working: WorkIntervals) -> flo
     if not times.size:
         return 0.0
     # Time without a sample up to each moment: it grows only between the reaches of two samples.
+    # Moments before and behind everything: `np.interp` knows no slope beyond its ends.
     far = np.array([min(begins[0], times[0]) - 1 - 2 * reach_ms, max(ends[-1], times[-1]) + 1 + 2 * reach_ms])
     closed = np.concatenate([far[:1], times + reach_ms])
     opened = np.concatenate([times - reach_ms, far[1:]])

@@ -68,7 +68,7 @@ def _training_accuracies(work: WorkColumns) -> NDArray[np.float64]:
     """The best of each trial's epochs; NaN if none counted them."""
     rows = work.epochs[(work.epochs[:, 6] != UNCLASSIFIED) & (work.epochs[:, 3] > 0)]
     best = np.full(len(work), np.nan)
-    np.fmax.at(best, rows[:, 0], rows[:, 6] / rows[:, 3])
+    np.fmax.at(best, rows[:, 0], rows[:, 6] / rows[:, 3])  # of a NaN and a number, the number
     return best
 
 

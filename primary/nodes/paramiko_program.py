@@ -85,6 +85,8 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
         made = paramiko.Transport(sock, **options)
         types = made.get_security_options()
         known = {key.get_name() for key in self._keys}
+        # A stable sort: known types come to the front (False is before True), each part in its
+        # order.
         types.key_types = sorted(
             types.key_types, key=lambda kind: ("ssh-rsa" if kind.startswith("rsa-") else kind) not in known
         )

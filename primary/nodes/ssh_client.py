@@ -121,9 +121,9 @@ def parts_of(name: str) -> tuple[str, str, str]:
     host, port = rest, ""
     if bracketed := re.fullmatch(r"\[(.+)\](?::(.*))?", rest):
         host, port = bracketed[1], bracketed[2] or ""
-    elif rest.count(":") == 1:
+    elif rest.count(":") == 1:  # more colons are an IPv6 address
         host, _, port = rest.partition(":")
-        port = port or "none"
+        port = port or "none"  # a colon without a number is refused below
     if port and not port.isdigit():
         raise LaunchError(f"host {name!r}: {port!r} is not a port")
     return user, host, port

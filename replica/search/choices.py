@@ -182,6 +182,7 @@ class Choices:
         if not ranked:
             return defaults if architecture == self.initial.hash else None
         best = ranked[0].started.hyperparameters
+        # Without the kernel size: the architecture has it already.
         return {**defaults, **{name: value for name, value in best.items() if name in defaults}}
 
     def _plan(self, proposal: Proposal, hyperparameters: Hyperparameters) -> Plan:

@@ -190,6 +190,7 @@ def _edit_distances(sequence: NDArray[np.intp], batch: list[NDArray[np.intp]], c
         np.minimum(reached, table[:, 1:] + 1, out=table[:, 1:])
         table[:, 0] += 1
         np.minimum.accumulate(table, axis=1, out=table)
+    # Each sequence at its own end: what was computed from the padding behind it is not read.
     result: Floats = table[np.arange(len(batch)), lengths] + lengths
     return result
 
@@ -203,5 +204,6 @@ def _assignment(one: Floats, other: Floats) -> float:
     (sources, spans), (other_sources, other_spans) = one.T, other.T
     apart = np.abs(np.subtract.outer(sources, other_sources)) + np.abs(np.subtract.outer(spans, other_spans))
     larger = np.maximum.outer(sources, other_sources) + np.maximum.outer(spans, other_spans)
+    # Two connections of zeros have the distance 0, and not 0 / 0.
     costs = apart / np.maximum(larger, 1.0)
     return float(costs[linear_sum_assignment(costs)].sum()) + unmatched

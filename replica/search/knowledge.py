@@ -98,6 +98,7 @@ class Knowledge:
         self._observed: Observed | None = None
         self._store = ArchitectureStore(paths, MOST_WHOLE)
         self._family = Family(self.load, self._first_start, self.started)
+        # Reentrant: within `unchanged` a thread calls methods that take it again.
         self._lock = threading.RLock()
 
     def unchanged(self) -> AbstractContextManager[object]:

@@ -195,6 +195,7 @@ class OutcomeTable:
         if not self._trainings[training]:
             del self._trainings[training]
         if (completed := old.completed) is not None:
+            # Found exactly: a place ends with the trial's number, which no other one has.
             del self.ranking[bisect_left(self.ranking, _place(completed), key=_place)]
             del self._by_replica[old.started.replica][old.trial]
             trials = self.by_architecture[old.started.architecture]

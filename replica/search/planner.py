@@ -242,6 +242,7 @@ class Planner:
             if self._knowledge.is_superseded(job.claim):
                 raise TrialFailedError("superseded", f"another primary has the run: claim {job.claim} is not the last")
             plan = self._choices.training(job, self._prepared)
+            # Before the record of the start, which names the architecture by its hash alone.
             self._knowledge.save(plan.proposal.architecture)
             return replace(plan, repeats=plan.training in self._knowledge.trainings())
 

@@ -98,6 +98,7 @@ class Surrogate:
 
     def covariance(self) -> Floats:
         """The kernel matrix of the observations, (n, n), without noise, for a variance of 1."""
+        # `k1` is the first term of the sum in `_fit`, without that of the noise.
         result: Floats = self._process.kernel_.k1(self._process.X_train_)
         return result
 

@@ -78,6 +78,7 @@ def effects_of(replicas: NDArray[np.int64], values: Numbers, columns: Numbers) -
         effects = centres - middle
         errors = _errors(left - centres[places], counts, places, effects[~slow])
         found = _judged(effects, errors, slow)
+        # If most seem slow, there is no ground to judge by: what was judged before stays.
         if (found == slow).all() or found.sum() > len(numbers) / 2:
             break
         slow = found
@@ -106,6 +107,7 @@ def _fit(design: Numbers, values: Numbers) -> Numbers:
         scale = _NORMAL * float(np.median(left))
         if scale <= 1e-12 or np.abs(found - before).max() < 1e-9:
             break
+        # Huber's weights; a residual of 0 must not divide.
         weights = np.minimum(1.0, _TUNING * scale / np.maximum(left, 1e-300))
     return np.asarray(found, np.float64)
 
@@ -115,6 +117,7 @@ def _medians(values: Numbers, places: NDArray[np.int64], size: int) -> Numbers:
     order = np.lexsort((values, places))
     ordered, counts = values[order], np.bincount(places, minlength=size)
     begins = np.cumsum(counts) - counts
+    # The two middle values of each place, which are one and the same of an odd number.
     return np.asarray((ordered[begins + (counts - 1) // 2] + ordered[begins + counts // 2]) / 2, np.float64)
 
 
@@ -125,6 +128,7 @@ def _errors(within: Numbers, counts: NDArray[np.int64], places: NDArray[np.int64
     own = within[several]
     # Too few repetitions say too little about the noise of one observation.
     enough = free >= max(FEWEST, len(counts) // 2)
+    # Each replica's own median has taken a degree of freedom from its residuals.
     scale = _spread(own) * np.sqrt(len(own) / free) if enough else _spread(effects)
     return np.asarray(scale * np.where(counts > 1, _OF_MEDIAN, 1.0) / np.sqrt(counts), np.float64)
 
@@ -153,6 +157,7 @@ def habitual(found: Effects, replicas: NDArray[np.int64], values: Numbers) -> Ma
     long = values - found.predicted <= log(1 - LEAST)
     own = np.bincount(np.searchsorted(found.replicas, replicas), long, len(found.replicas))
     elsewhere = (own.sum() - own + 1) / (len(values) - found.counts + 1)
+    # `bdtrc(k, ...)` is the probability of more than k: at least `own` is more than one fewer.
     chance = np.where(own > 0, bdtrc(np.maximum(own - 1, 0), found.counts, np.minimum(elsewhere, 1.0)), 1.0)
     return np.asarray(chance < WRONGLY / len(found.replicas), np.bool_)
 

@@ -76,6 +76,7 @@ def seconds_of(spans: Spans, windows: Windows) -> dict[str, float]:
     working = spans.only(np.isin(spans.phases, [code("train"), code("evaluate")]))
     if not len(working) or not len(windows.trials):
         return found | ({UNREPORTED: working.total_s()} if len(working) else {})
+    # A trial without a window gets the place of another one: `known` leaves it out again.
     places = np.minimum(np.searchsorted(windows.trials, working.trials), len(windows.trials) - 1)
     known = windows.trials[places] == working.trials
     begin, again, end = np.where(known[:, None], windows.bounds[places], 0.0).T

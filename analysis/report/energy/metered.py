@@ -185,6 +185,7 @@ def behind(each: MeterSeries, hosts: Iterable[str]) -> tuple[frozenset[str], int
     """The nodes of the run behind a meter, and how many others the owner names."""
 
     def named(host: str, pattern: str) -> bool:
+        # Owners write names with or without a domain, and nodes have either.
         return fnmatchcase(host, pattern) or fnmatchcase(host.partition(".")[0], pattern)
 
     own = frozenset(host for host in hosts if any(named(host, pattern) for pattern in each.meter.nodes))

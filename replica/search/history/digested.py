@@ -145,6 +145,7 @@ class DigestEvidence:
         trial.lost = trial.lost or entry.how == "lost"
         if trial.over is None:
             # Many trials end alike: those with equal epochs share one tuple.
+            # The first end stays: a `lost` after `stopped` says nothing new but that.
             trial.over = replace(entry, epochs=self._epochs.setdefault(entry.epochs, entry.epochs))
         self._renew(entry.trial)
 

@@ -80,6 +80,7 @@ def token_of(layer: Layer) -> Token | None:
 
 @lru_cache(maxsize=4096)
 def _one_layer(token: Token) -> Token:
+    # Not `token` itself when it is known: the cache gives the first of all equal ones.
     return token
 
 

@@ -122,6 +122,7 @@ def _deepened(skeleton: Skeleton, morph: Deepen) -> Skeleton:
     wider = _inserted(
         skeleton, place + 1, [(conv, token, (after,), None), (relu, None, (conv,), skeleton.sizes[place])]
     )
+    # Up to the two nodes that were inserted behind the site; whoever read that reads the new ReLU.
     inputs = (*wider.inputs[: place + 3], *readers)
     return replace(wider, inputs=inputs, tunable=skeleton.tunable | {conv})
 
@@ -157,6 +158,7 @@ def _skipped(skeleton: Skeleton, morph: AddSkip) -> Skeleton:
         strides = -(-before[0] // after[0]) * -(-before[1] // after[1])
         projection = (conv, (channels, 1, strides), (morph.source,), None)
         wider = _inserted(skeleton, target, [projection, (total, None, (read, conv), None)])
+    # Further back by the nodes that were inserted in front of it.
     target = wider.names.index(morph.target, target)
     return replace(wider, inputs=(*wider.inputs[:target], (total,), *wider.inputs[target + 1 :]))
 

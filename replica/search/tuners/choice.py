@@ -33,6 +33,7 @@ def first_free(tried: Tried, partition: Partition, drawn: Iterator[Hyperparamete
         if partition.holds(place):
             return suggestion
         others.append(suggestion)
+    # Other partitions that find no place take others of these, as far as they go.
     return others[partition.index % len(others)] if others else first
 
 
