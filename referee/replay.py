@@ -342,6 +342,7 @@ def _extent(cursor: Cursor | str) -> tuple[str, int]:
     """The digest of a cursor, and the number of its entries or records."""
     if isinstance(cursor, str):
         return "", 0
+    # This puts the cursors of one replica in order, since the files that they are of only grow.
     return primary_of(cursor.heads) or "", sum(place for place, _ in cursor.heads.values())
 
 
@@ -353,6 +354,7 @@ def _job(body: TrialStarted, choices: Choices) -> Job:
     """
     is_initial = body.architecture == choices.initial.hash and body.parent is None
     trial = body.trial if is_initial else 0
+    # No plan depends on the job's seed, which is that of the training.
     return Job(trial=trial, round=body.round, seed=0, point=body.point, base=body.base, resumes=body.resumes)
 
 

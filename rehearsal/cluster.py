@@ -56,6 +56,7 @@ class SharedKnowledge(Knowledge):
     def read(self) -> None:
         """Take in what is new. Raises OSError."""
         if self.digest is None:
+            # The records of others may wait in memory (`KeptFile`).
             self._files.flush()
         elif not self._stale:
             return

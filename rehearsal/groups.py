@@ -61,8 +61,10 @@ def _group_paces(machine: MachineFile, training: Grouped, ranks: int) -> Iterato
     broadcast_s = ceil(log2(ranks)) * (links.latency_s + weights * BYTES_OF_GRADIENT / links.bytes_per_s)
     drawn = random.Random(f"paces of groups {training.seed}")  # noqa: S311  not for secrets
     for _ in range(hybrid.groups):
+        # Factors with the mean 1 (`ModelledTrainer._slower`).
         slower = training.slower * exp(drawn.gauss(-(step.spread**2) / 2, step.spread))
         yield GroupPace(
+            # Images are decoded during the all-reduce, too.
             slower * max(computing_s, input_s - all_reduced_s),
             slower * all_reduced_s,
             slower * broadcast_s,

@@ -342,6 +342,7 @@ class _Conductor:
         """True if a primary came to its end, False if it has to die."""
         breaking = asyncio.create_task(self._breaker.play(self._clock))
         await asyncio.wait({working, breaking}, return_when=asyncio.FIRST_COMPLETED)
+        # No fault is left, which ends the task but not the primary; any other error is raised here.
         if breaking.done() and not isinstance(breaking.exception(), PrimaryDiesError):
             breaking.result()
             await asyncio.wait({working})
@@ -351,6 +352,7 @@ class _Conductor:
     async def _die(self, working: asyncio.Task[EndReason], threads: list[VirtualWrites]) -> None:
         """End a primary as the failure of its node does, and wait for its orphans to end."""
         for writes in threads:
+            # First: a dead node writes nothing more, whatever its tasks do as they are cancelled.
             writes.kill()
         processes = list(self._cluster.processes.values())
         for process in processes:

@@ -71,6 +71,7 @@ def pace_of(machine: MachineFile, cost: Operations, weights: int, batch_size: in
     """The pace of a training of `cost` operations per image, with `batch_size` images per rank."""
     ranks, step = machine.node.ranks, machine.step
     steps = ceil(dataset.train_images / (batch_size * ranks))
+    # A mean: the last step has fewer images than the others.
     images = dataset.train_images / steps
     compute_s = images / ranks * cost.total / step.operations_per_s
     slowest_s = (compute_s + step.seconds) * step.rank_spread * slowest_of(ranks)

@@ -142,7 +142,7 @@ def breaking_off(recorded: NDArray[Any], repeated: NDArray[Any]) -> int | None:
     same = np.all([recorded[name][:least] == repeated[name][:least] for name in FIELDS], axis=0)
     if same.all() or not same[:EQUAL_AT_FIRST].all() or least < EQUAL_AT_FIRST:
         return None
-    return int(np.argmin(same)) + 1
+    return int(np.argmin(same)) + 1  # the first that is False
 
 
 def epoch_breaking_off(recorded: Sequence[EpochFacts], repeated: Sequence[EpochFacts]) -> int | None:
@@ -154,6 +154,7 @@ def epoch_breaking_off(recorded: Sequence[EpochFacts], repeated: Sequence[EpochF
 
 def _difference_of_means(recorded: NDArray[Any], repeated: NDArray[Any], tolerance: Tolerance) -> str:
     """A difference between the mean losses of the steps that are not compared one by one."""
+    # There always is one: tolerances grow with the steps.
     first = next(step for step in range(1, 200) if tolerance.at(step)[0] > tolerance.most)
     was, is_now = recorded["loss"][first - 1 :], repeated["loss"][first - 1 :]
     if len(was) < LEAST_FOR_MEAN:

@@ -235,5 +235,6 @@ def _curve(runs: Sequence[RunData]) -> dict[str, float]:
 
     bounds = ([1e-3, 1e-2], [0.999, 1e4])
     (best, epochs), _ = curve_fit(saturating, numbers, accuracies, p0=(fmean(accuracies), 3.0), bounds=bounds)
+    # What the most accurate epoch makes of its training's limit, beyond that of all.
     gain = float(accuracies.max() / saturating(numbers[accuracies.argmax()], 1.0, epochs) - best)
     return {"best": float(best), "epochs": float(epochs), "gain": min(1.0, max(0.0, gain))}

@@ -193,7 +193,7 @@ class Agent:
                 storage = isinstance(self._why_broken, StorageError)
                 self._context.send(Unable(reason=str(self._why_broken), storage=storage))
             else:
-                done.pop().result()
+                done.pop().result()  # raises an error of the answers, or of the heartbeats
         finally:
             heartbeats.cancel()
             answers.cancel()
@@ -237,6 +237,7 @@ class Agent:
             if isinstance(message, ClockRequest):
                 self._context.send(ClockReply(utc_ms=self._context.clock.utc_ms()))
             elif isinstance(message, Job):
+                # By name, because a cancellation may come before the task has made its trial.
                 self._work = asyncio.create_task(self._do(message), name=str(message.trial))
             elif isinstance(message, Cancel):
                 await self._cancel(message)
@@ -303,6 +304,7 @@ class Agent:
         self._finish(job, trial, reason=f"{kind}: {reason}"[:2000], kind=kind)
 
     def _finish(self, job: Job, trial: AnyTrial, reason: str = "", kind: str = "") -> None:
+        # First: a wait for storage that begins now is not the trial's.
         self._trial = None
         trial.log.idle()
         if self._waits_for:

@@ -60,7 +60,7 @@ def main() -> int:
     clock = SystemClock()
     rank = own_rank(settings)
     leads = rank == settings.number == 0
-    number = settings.number * settings.ranks + rank
+    number = settings.number * settings.ranks + rank  # of all groups' ranks, for the log
     channel: Channel | SilentChannel = Channel(settings.channel, clock) if leads else SilentChannel(number, clock)
     with temporary_files_of_its_own(settings.channel), PATIENCE.set(settings.patience_s):
         return Rank(settings, number, channel, clock).run()
@@ -109,7 +109,7 @@ class Rank:
         if settings.places is not None and settings.is_server:
             from replica.trainer.servers.server import serve  # noqa: PLC0415  (without a framework)
 
-            gc.enable()
+            gc.enable()  # off for the start of a rank; a server has none of that, and lives for long
             serve(settings.places, settings.number, self._clock)
             return False
         self._channel.phase("start")

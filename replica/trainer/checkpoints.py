@@ -138,6 +138,8 @@ class Checkpoints:
     def _load_from(self, file: Path) -> Checkpoint | None:
         try:
             with np.load(file, allow_pickle=False) as archive:
+                # Numbers in names have leading zeros: sorted, variables are in the order of the
+                # steps.
                 arrays = {name: archive[name] for name in sorted(archive.files)}
             if (found := hash_state(arrays)) not in self._restorable:
                 log.warning("checkpoint %s is not a state in the records of its training", file)

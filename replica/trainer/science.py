@@ -213,6 +213,7 @@ class ReadyScience:
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train; True if the target ended it. Raises TrialFailedError."""
         if begin.first_ranks is not None:
+            # They are those of all groups, and a rate follows those of one.
             self._rate.ranks = begin.first_ranks // self._groups
         return self._training.run(begin, report)
 

@@ -215,7 +215,7 @@ class Training:
         The state stays as it is, and no image counts. Raises TrialFailedError.
         """
         whole, own = self._request.batch_size, len(self._share.of(self._images.train_images))
-        self._steps.prepare(self._blank, (min(whole, own), own % whole))
+        self._steps.prepare(self._blank, (min(whole, own), own % whole))  # whole batches, and the last one
         self._epochs.open(1)
 
     def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:
@@ -316,7 +316,7 @@ class Training:
     def _train(self, epoch: int, report: Reporter, limit: int | None = None) -> Sums:
         """Train an epoch, or its first `limit` steps."""
         report.phase("train")
-        self._collective.take_exchange_s()
+        self._collective.take_exchange_s()  # what came before is not this epoch's
         steps = steps_for(self._images.train_images, self._request, self._collective.size)
         totals = np.zeros(2)
         batches = self._epochs.train(epoch)
@@ -382,9 +382,9 @@ class Training:
             if due or number == steps - 1:
                 results = self._steps.read(pending)
                 pending = []
-                _check_finite(float(results[:, 0].astype(np.float64).sum()), epoch)
+                _check_finite(float(results[:, 0].astype(np.float64).sum()), epoch)  # any step's NaN is in the sum
                 self._reported_s = self._clock.monotonic_s() if due else self._reported_s
-                yield results, due and number < steps - 1
+                yield results, due and number < steps - 1  # the end of an epoch is reported by itself
 
 
 def _recorded(rate: float) -> float:

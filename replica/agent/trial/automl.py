@@ -199,7 +199,7 @@ class Trial:
         job = self._next_job()
         with contextlib.suppress(asyncio.CancelledError):
             await until_known(self.number, self._context.planner, self._clock)
-            began_s, looked_s = self._clock.monotonic_s(), -PROPOSE_INTERVAL_S
+            began_s, looked_s = self._clock.monotonic_s(), -PROPOSE_INTERVAL_S  # the first look is due at once
             while not self._ends_soon():
                 now_s = self._clock.monotonic_s()
                 if job.point == 0 and now_s - looked_s >= PROPOSE_INTERVAL_S:

@@ -180,6 +180,7 @@ class Standby:
 
     async def drop(self) -> None:
         """End the warm ranks, if there are any."""
+        # Forgotten first: nothing may take ranks that are being ended.
         coming, self._coming = self._coming, None
         if coming is not None:
             with contextlib.suppress(AiperfError, OSError):

@@ -138,6 +138,7 @@ class TrialLog:
         facts = message.facts
         body = EpochCompleted(trial=self._job.trial, **asdict(facts))
         self._context.writer.append(body, at_monotonic_ms=message.monotonic_ms)
+        # At once: the writer's head is this record until another one follows.
         self._report_record(facts)
         self._epoch = facts.epoch
         self._done_operations += self._cost.work(facts.images_trained, facts.images_evaluated)
