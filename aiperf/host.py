@@ -22,6 +22,9 @@ of the environment does, so that no run describes another machine by accident or
 
 CPUS = "sys/devices/system/cpu"
 
+CAP_SYS_ADMIN = 21
+"""The bit of this capability (linux/capability.h)."""
+
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LETTERS = {"Data": "d", "Instruction": "i"}
 _ARM = ("CPU implementer", "CPU part")
@@ -65,6 +68,18 @@ class Host:
             if name == "Cpus_allowed_list":
                 return _numbers(value)
         return frozenset(range(self.online_cpus()))
+
+    def administers(self) -> bool:
+        """True if this process has CAP_SYS_ADMIN (capabilities(7)).
+
+        Root lacks it in most containers.
+        """
+        for line in self._text("proc/self/status").splitlines():
+            name, _, value = line.partition(":")
+            if name == "CapEff":
+                with contextlib.suppress(ValueError):
+                    return bool(int(value, 16) >> CAP_SYS_ADMIN & 1)
+        return os.geteuid() == 0
 
     def cpu_quota(self) -> float | None:
         """CPUs' worth of time that control groups allow this process, such as 1.5; None: any."""

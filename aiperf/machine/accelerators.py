@@ -35,16 +35,18 @@ def lost_accelerators() -> tuple[str, ...]:
     return next((lost for name in VENDORS if (lost := VENDORS.load(name).lost())), ())
 
 
-def restricted_counters(root: Path | None = None) -> bool | None:
+def restricted_counters() -> bool | None:
     """True if this process may not read the hardware counters of GPUs, which profilers need.
 
-    By the parameters of NVIDIA's driver; None without that driver.
+    By the parameters of NVIDIA's driver, which can keep them for processes with CAP_SYS_ADMIN
+    (NVIDIA, ERR_NVGPUCTRPERM); None without that driver.
     """
+    host = this_host()
     try:
-        parameters = ((root or this_host().root) / DRIVER_PARAMETERS).read_text(encoding="ascii", errors="replace")
+        parameters = (host.root / DRIVER_PARAMETERS).read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    return "RmProfilingAdminOnly: 1" in parameters and os.geteuid() != 0
+    return "RmProfilingAdminOnly: 1" in parameters and not host.administers()
 
 
 class AcceleratorSamples:

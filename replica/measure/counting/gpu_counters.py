@@ -79,7 +79,12 @@ def _operations(path: Path, step: str) -> float:
         *program,
     ]
     environment = {**os.environ, **LOCALE}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment)
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise AiperfError(f"Nsight Compute has not counted {path} in {TIMEOUT_S // 60} minutes") from None
     if result.returncode != 0:
         said = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()]
         raise AiperfError(

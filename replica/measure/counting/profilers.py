@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from aiperf.cli.lines import warn
 from aiperf.cli.packages import to_install
 from aiperf.errors import AiperfError, EnvironmentNotReadyError
 from aiperf.network.operations import AIPERF_1, Operations, RuleSet
@@ -43,13 +44,17 @@ def verify(path: Path, model: Any, rule_set: RuleSet = AIPERF_1) -> list[Verific
 
     Raises AiperfError naming the profiler that cannot count the model, and its reason.
     Scientific networks are counted by XLA alone: TensorFlow's profiler has no rule for
-    transposed convolutions in three dimensions.
+    transposed convolutions in three dimensions. Counters of a GPU that cannot be read after all
+    are a warning: the other counts are there.
     """
     if rule_set is not AIPERF_1:
         return [xla(path, lowered=True)]
     found = [Verification("TensorFlow profiler", tensorflow_forward(model), None), xla(path)]
     if gpu_counters.why_not() is None:
-        found.append(Verification("Nsight Compute", *gpu_counters.counted(path)))
+        try:
+            found.append(Verification("Nsight Compute", *gpu_counters.counted(path)))
+        except AiperfError as error:
+            warn(f"aiperf: WARNING: {error}")
     return found
 
 

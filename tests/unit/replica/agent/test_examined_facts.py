@@ -56,15 +56,29 @@ def test_slices_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert facts(tmp_path)["notes"] == ("2 accelerator(s) of a replica are slices (MIG), the first one of 10 GiB",)
 
 
-@pytest.mark.parametrize(("kept", "user", "noted"), [("1", 1000, True), ("0", 1000, False), ("1", 0, False)])
+@pytest.mark.parametrize(
+    ("kept", "user", "capabilities", "noted"),
+    [
+        ("1", 1000, "", True),
+        ("0", 1000, "", False),
+        ("1", 0, "", False),
+        ("1", 0, "000001ffffffffff", False),
+        ("1", 0, "00000000a80425fb", True),
+        ("1", 1000, "0000000000200000", False),
+    ],
+    ids=["user", "open", "root", "all of root", "root of a container", "user with the capability"],
+)
 def test_what_counters_of_gpus_need_is_noted(
-    kept: str, user: int, noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: str, user: int, capabilities: str, noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FakeDriver(gpus=1).install(monkeypatch.setattr)
     monkeypatch.setattr(os, "geteuid", lambda: user)
     parameters = tmp_path / "root" / "proc" / "driver" / "nvidia" / "params"
     parameters.parent.mkdir(parents=True)
     parameters.write_text(f"RmLogonRC: 1\nRmProfilingAdminOnly: {kept}\n")
+    if capabilities:
+        with (tmp_path / "root" / "proc" / "self" / "status").open("a") as status:
+            status.write(f"CapEff:\t{capabilities}\n")
     notes = facts(tmp_path)["notes"]
     assert [note for note in notes if "NVreg_RestrictProfilingToAdminUsers=0" in note] == [*notes]
     assert len(notes) == noted

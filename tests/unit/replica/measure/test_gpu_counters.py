@@ -102,6 +102,24 @@ def test_the_profilers_own_words_say_why_it_failed(tmp_path: Path, monkeypatch: 
         counted(Path("model.keras"))
 
 
+@pytest.mark.parametrize("body", ["import time; time.sleep(600)", "print('==ERROR== of a kernel'); sys.exit(1)"])
+def test_what_other_profilers_have_counted_is_kept_if_this_one_fails(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_frameworks("tensorflow")
+    from replica.measure.counting import profilers
+
+    profiler(tmp_path, monkeypatch, body)
+    monkeypatch.setattr(gpu_counters, "TIMEOUT_S", 1)
+    monkeypatch.setattr(gpu_counters, "why_not", lambda: None)
+    monkeypatch.setattr(profilers, "tensorflow_forward", lambda model: 1.0)
+    monkeypatch.setattr(profilers, "xla", lambda path: profilers.Verification("XLA", 2.0, 4.0))
+    found = profilers.verify(Path("model.keras"), None)
+    assert [item.source for item in found] == ["TensorFlow profiler", "XLA"]
+    said = "has not counted" if "sleep" in body else "==ERROR== of a kernel"
+    assert said in capsys.readouterr().err
+
+
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_counters, "find_accelerators", lambda: ())
     assert why_not() == "", "nothing to say without a GPU"
