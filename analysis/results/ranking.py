@@ -183,7 +183,7 @@ def rank(results: Iterable[RunResult], order: Order, problems: Iterable[str] = (
             row.origin,
         )
     )
-    rivals = {str(kept[place].origin): _all_of(place, found.rivals) for place in range(len(kept))}
+    rivals = {str(kept[place].origin): first_rival(place, found.rivals) for place in range(len(kept))}
     conflicts = (*found.words, *names_to_look_at(kept))
     return Ranking(order, tuple(_ranked(rows, order, rivals)), tuple(problems), tuple(same), conflicts)
 
@@ -193,7 +193,7 @@ def _shown(row: Row) -> Row:
     return replace(row, origin="", run="", system="")
 
 
-def _all_of(place: int, rivals: dict[int, set[int]]) -> int:
+def first_rival(place: int, rivals: dict[int, set[int]]) -> int:
     """The first of all results that a result contests with, also through others; itself if none."""
     found, ahead = {place}, [place]
     while ahead:

@@ -7,7 +7,7 @@ Results of different ones are different benchmarks. There is no order over sever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Literal
@@ -15,8 +15,8 @@ from typing import Literal
 import pandas as pd
 
 from aiperf.config.duration import format_duration
-from analysis.results.copies import once
-from analysis.results.ranking import STATUSES, system_name
+from analysis.results.copies import contest, names_to_look_at, once
+from analysis.results.ranking import COPIED, STATUSES, first_rival, system_name
 from analysis.results.source import RunResult
 
 Benchmark = tuple[str, str, str]
@@ -78,6 +78,8 @@ class WorkloadRow:
     valid_operations_per_joule: float | None = None
     failures: int | None = None
     """Failures of the run, of all of its workloads, as in `ranking.Row`."""
+    contested: str = ""
+    """Other results that have parts of this one, as in `ranking.Row`."""
 
     @property
     def time_text(self) -> str:
@@ -95,16 +97,31 @@ class WorkloadRow:
 def rank_workloads(results: Iterable[RunResult], order: ScienceOrder = "time") -> tuple[WorkloadRow, ...]:
     """The workloads of all runs of the suite, each benchmark by status and order, each run once.
 
-    Official rows with the measure have ranks, equal ones the same.
+    Official rows with the measure have ranks, equal ones the same. Results with parts of one run
+    are one for the ranks of others.
     """
-    kept, _ = once(
-        results, [*STATUSES], lambda result: tuple(replace(row, origin="", system="") for row in _rows(result))
-    )
+    kept, _ = _once(results)
+    found = contest(kept)
     groups: dict[Benchmark, list[WorkloadRow]] = {}
-    for result in kept:
+    for place, result in enumerate(kept):
+        contested = ", ".join(sorted(str(kept[rival].origin) for rival in found.rivals.get(place, ())))
         for row in _rows(result):
-            groups.setdefault(row.benchmark, []).append(row)
-    return tuple(row for _, rows in sorted(groups.items()) for row in _ranked(rows, order))
+            own = replace(row, contested=contested)
+            if place in found.refused:
+                own = replace(own, status="unofficial", reasons=", ".join(filter(None, [own.reasons, COPIED])))
+            groups.setdefault(own.benchmark, []).append(own)
+    rivals = {str(kept[place].origin): first_rival(place, found.rivals) for place in range(len(kept))}
+    return tuple(row for _, rows in sorted(groups.items()) for row in _ranked(rows, order, rivals))
+
+
+def look_at_workloads(results: Iterable[RunResult]) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Results that are the same run as another one, and conflicts in words, as in `Ranking`."""
+    kept, same = _once(results)
+    return tuple(same), (*contest(kept).words, *names_to_look_at(kept))
+
+
+def _once(results: Iterable[RunResult]) -> tuple[list[RunResult], list[tuple[str, str]]]:
+    return once(results, [*STATUSES], lambda result: tuple(replace(row, origin="", system="") for row in _rows(result)))
 
 
 def _rows(result: RunResult) -> Iterable[WorkloadRow]:
@@ -124,17 +141,18 @@ def _rows(result: RunResult) -> Iterable[WorkloadRow]:
         )
 
 
-def _ranked(rows: list[WorkloadRow], order: ScienceOrder) -> Iterable[WorkloadRow]:
+def _ranked(rows: list[WorkloadRow], order: ScienceOrder, rivals: Mapping[str, int]) -> Iterable[WorkloadRow]:
     def place(row: WorkloadRow) -> float:
         value: float | None = getattr(row, SCIENCE_ORDERS[order])
         return inf if value is None else value if order == "time" else -value
 
     rows = sorted(rows, key=lambda row: ([*STATUSES].index(row.status), place(row), row.system, row.origin))
-    official = [place(row) for row in rows if row.status == "official"]
+    official = [(place(row), rivals[row.origin]) for row in rows if row.status == "official"]
     for row in rows:
+        above = {number for value, number in official if value < place(row)} - {rivals[row.origin]}
         # An official run reached its target: only energy may be unknown, and then it has no rank.
         ranked = row.status == "official" and (order == "time" or place(row) < inf)
-        yield replace(row, rank=official.index(place(row)) + 1) if ranked else row
+        yield replace(row, rank=1 + len(above)) if ranked else row
 
 
 def workload_frame(rows: Iterable[WorkloadRow]) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -21,7 +21,14 @@ from analysis.output.page.vocabulary import ENDS, words_of
 from analysis.results.comparison import Measure, ReportComparison, compare
 from analysis.results.heads import read_arrivals
 from analysis.results.ranking import ORDERS, Order, Ranking, Row, rank
-from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow, rank_workloads, workload_frame
+from analysis.results.science import (
+    SCIENCE_ORDERS,
+    ScienceOrder,
+    WorkloadRow,
+    look_at_workloads,
+    rank_workloads,
+    workload_frame,
+)
 from analysis.results.signatures import check_signers
 from analysis.results.source import Repeat, RunResult, read_result, try_result, why_unread
 from analysis.verbs.figures import add_figure, write_figures
@@ -163,6 +170,8 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
     searches = [item for item in results if not item.report.is_science] if arguments.suite != "science" else []
     trained = [item for item in results if item.report.is_science] if arguments.suite != "automl" else []
     ranking, workloads = rank(searches, order, problems), rank_workloads(trained, models)
+    same, conflicts = look_at_workloads(trained)
+    ranking = replace(ranking, same=(*ranking.same, *same), conflicts=(*ranking.conflicts, *conflicts))
     if arguments.html is not None:
         write_output(arguments.html, ranking_page(ranking, workloads, IN_ORDER[models]))
     if arguments.format == "json":

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from analysis.results.ranking import ORDERS, STATUSES, Order, Ranking, rank
-from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow, rank_workloads
+from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow, look_at_workloads, rank_workloads
+from analysis.results.source import RunResult
 from referee.listing.judging import Listed
 from referee.listing.submissions import NEXT, Problem, Withdrawn, day_of
 
@@ -50,12 +51,12 @@ class Edition:
     @property
     def same(self) -> tuple[tuple[str, str], ...]:
         """Archives of a run that another archive counts for, each with that one."""
-        return (*self.again, *self.rankings["score"].same)
+        return (*self.again, *self.rankings["score"].same, *self._of_workloads[0])
 
     @property
     def conflicts(self) -> tuple[str, ...]:
         """Results that claim parts of one run, and names that can be taken for others, in words."""
-        return self.rankings["score"].conflicts
+        return (*self.rankings["score"].conflicts, *self._of_workloads[1])
 
     @property
     def title(self) -> str:
@@ -76,8 +77,15 @@ class Edition:
     @cached_property
     def workloads_by(self) -> Mapping[ScienceOrder, tuple[WorkloadRow, ...]]:
         """The scientific workloads by each measure."""
-        results = [each.result for each in self.listed if each.result.report.is_science]
-        return {order: rank_workloads(results, order) for order in SCIENCE_ORDERS}
+        return {order: rank_workloads(self._science, order) for order in SCIENCE_ORDERS}
+
+    @property
+    def _science(self) -> list[RunResult]:
+        return [each.result for each in self.listed if each.result.report.is_science]
+
+    @cached_property
+    def _of_workloads(self) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+        return look_at_workloads(self._science)
 
 
 def editions_of(listed: Sequence[Listed], problems: Sequence[Problem], withdrawn: Iterable[Withdrawn]) -> list[Edition]:

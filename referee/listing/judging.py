@@ -40,9 +40,13 @@ class Listed:
 
     @property
     def system(self) -> tuple[str, str, str]:
-        """Signer, name and suite: results with the same are of one system."""
+        """Signer, name and suite: results with the same are of one system.
+
+        Anybody can take a name. A result that nobody known has signed stands for itself, as in a
+        ranking, with its place instead of a signer.
+        """
         suite = "science" if self.result.report.is_science else "automl"
-        return self.result.signer or "", system_name(self.result), suite
+        return self.result.signer or self.submission.place, system_name(self.result), suite
 
 
 def verify_signatures(found: Sequence[tuple[Submission, Facts]], site: Path, signers: Path) -> Mapping[str, Signature]:

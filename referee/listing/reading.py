@@ -16,11 +16,11 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 import analysis.output
-from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
+from aiperf.errors import AiperfError, EnvironmentNotReadyError, RunDirectoryError, UsageError
 from aiperf.records.run_head import final_head
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.source_code import source_hash
-from aiperf.untrusted.reading import reason_of, shortened
+from aiperf.untrusted.reading import read_bounded, reason_of, shortened
 from analysis.output.page.links import Links
 from analysis.output.page.view import report_page
 from analysis.output.systems import mlperf_system
@@ -31,12 +31,12 @@ from analysis.report.estimates import Part
 from analysis.report.model import Report
 from analysis.results.archive import SIGNATURE, STATEMENT
 from analysis.results.compliance import differences_to_stored
-from analysis.results.heads import Dating, dating_of, read_arrivals
+from analysis.results.heads import MOST_BYTES, Dating, dating_of, read_arrivals
 from analysis.results.ranking import ORDERS, rank
 from analysis.results.science import rank_workloads
 from analysis.results.signatures import difference_to_statement
 from analysis.results.source import RunResult, evidence_of, opened_run, read_result_data, run_identity
-from referee.listing.submissions import Submission
+from referee.listing.submissions import Submission, is_plain
 
 RESULTS = "results"
 """The folder of the site with a folder for each archive, named by its hash."""
@@ -115,9 +115,10 @@ def facts_of(submissions: Sequence[Submission], site: Path, plans: int | None) -
 def _made_by(program: str, submission: Submission) -> str:
     """A hash of all that the facts of an archive depend on: heads may still arrive."""
     try:
-        return hashlib.sha256(program.encode() + submission.heads.read_bytes()).hexdigest()
-    except OSError:  # there are none, or they cannot be read
-        return program
+        heads = read_bounded(submission.heads, MOST_BYTES) if is_plain(submission.heads) else b""
+    except RunDirectoryError:  # whose reason is what the facts say of them
+        heads = b""
+    return hashlib.sha256(program.encode() + heads).hexdigest() if heads else program
 
 
 def _read_alone(submission: Submission, read: partial[Facts], program: str) -> Facts:
@@ -202,7 +203,7 @@ def _read(submission: Submission, folder: Path, program: str, plans: int | None)
 
 def _dating(data: RunData, submission: Submission) -> Dating:
     """Judge the times of a run by the heads next to its archive."""
-    if not submission.heads.is_file() or submission.heads.is_symlink():
+    if not is_plain(submission.heads):
         return Dating(False, "the list has no heads of it")
     try:
         return dating_of(data, read_arrivals(submission.heads))

@@ -119,7 +119,7 @@ def find_submissions(folder: Path) -> tuple[list[Submission], list[Problem]]:
         place = file.relative_to(folder).as_posix().encode(errors="backslashreplace").decode()
         edition = _edition(place)
         try:
-            if file.is_symlink() or not file.is_file():
+            if not is_plain(file):
                 problems.append(Problem(place, edition, "it is a link or no plain file, which is not followed"))
             elif not is_archive(file):
                 problems.append(Problem(place, edition, "it is not an archive of aiperf export: gzip did not write it"))
@@ -160,14 +160,20 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def is_plain(file: Path) -> bool:
+    """True if a file is there, and no link that may lead out of the folder, and no pipe that would
+    be waited for: submitters name the files next to their archives."""
+    return file.is_file() and not file.is_symlink()
+
+
 def read_description(submission: Submission) -> tuple[dict[str, Any], str]:
     """The submitter's description of the system, and why it cannot be read; both may be empty."""
     file = submission.description
-    if not file.exists():
+    if not os.path.lexists(file):
         return {}, ""
+    if not is_plain(file):
+        return {}, f"{file.name}: it is a link or no plain file, which is not followed"
     try:
-        if file.is_symlink():
-            raise RunDirectoryError(f"{file}: links are not followed")
         return read_outside(file, json_object), ""
     except RunDirectoryError as error:
         return {}, f"{file.name}: {str(error).removeprefix(f'{file}: ')}"

@@ -87,7 +87,7 @@ def systems_of(listed: Sequence[Listed], editions: Sequence[Edition]) -> list[Sy
         System(
             name,
             archives[0].system[1],
-            archives[0].system[0],
+            archives[0].result.signer or "",
             archives[0].result.report.is_science,
             tuple(archives),
             tuple(history[name]),

@@ -17,8 +17,8 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.results.comparison import compare
-from analysis.results.science import rank_workloads
-from analysis.results.source import read_result
+from analysis.results.science import look_at_workloads, rank_workloads
+from analysis.results.source import RunResult, evidence_from, read_result
 from analysis.results.status import run_status
 from dashboard.wording import sentence_of
 from dashboard.work import Answer
@@ -247,6 +247,18 @@ def one_model(root: Path) -> ScienceRun:
     return run.complete(10)
 
 
+def officially(results: list[RunResult]) -> list[RunResult]:
+    """Results as official ones, each with steps of its own."""
+    return [
+        replace(
+            item,
+            report=item.report.model_copy(update={"verdict": "official"}),
+            evidence=evidence_from([f"steps {number}".encode()]),
+        )
+        for number, item in enumerate(results)
+    ]
+
+
 def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) -> None:
     run = run_of_four(tmp_path / "a", **{"run.name": "one"})
     other = one_model(tmp_path / "b")
@@ -258,9 +270,7 @@ def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) ->
         ("resnet-hep", "two", None),
         ("resnet-hep", "one", None),
     ]
-    official = rank_workloads(
-        replace(item, report=item.report.model_copy(update={"verdict": "official"})) for item in results
-    )
+    official = rank_workloads([*officially(results[:2]), *officially(results[:1])])
     assert [(row.workload, row.system, row.rank) for row in official][2:] == [
         ("resnet-hep", "two", 1),
         ("resnet-hep", "one", 2),
@@ -285,10 +295,40 @@ def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) ->
     assert "resnet-hep on tensorflow, rehearsal size" in shown
 
 
+def test_a_copy_of_another_run_is_named_and_moves_no_honest_row(tmp_path: Path) -> None:
+    """With another head, another release, and a time to quality that is half as long."""
+    runs = (run_of_four(tmp_path / "a", **{"run.name": "one"}), one_model(tmp_path / "b"))
+    results = [read_result(each.paths.root) for each in runs]
+    own = officially(results)
+    faster = tuple(part.model_copy(update={"time_to_quality_s": 4.0}) for part in own[1].report.workloads)
+    report = own[1].report.model_copy(update={"workloads": faster})
+    copy = replace(own[1], origin=Path("copy"), report=report, head="other", identity="later")
+
+    def rows(*given: RunResult) -> dict[str, list[tuple[str, int | None, str]]]:
+        found: dict[str, list[tuple[str, int | None, str]]] = {}
+        for row in rank_workloads(given):
+            if row.workload == "resnet-hep":
+                found.setdefault(row.origin, []).append((row.status, row.rank, row.reasons))
+        return found
+
+    alone, names = rows(*own), [str(item.origin) for item in own]
+    assert [alone[name][0][1] for name in names] == [2, 1]
+    with_copy = rows(*own, copy)
+    assert {name: with_copy[name] for name in names} == alone
+    (conflict,) = look_at_workloads([*own, copy])[1]
+    assert f"{names[1]} and copy are different results with the steps of 1 of 1 epochs in common" in conflict
+    contested = {row.origin: row.contested for row in rank_workloads([*own, copy])}
+    assert contested == {names[0]: "", names[1]: "copy", "copy": names[1]}
+    signed = rows(own[0], replace(own[1], signer="its owner"), copy)
+    ((status, rank, reasons),) = signed["copy"]
+    assert (status, rank, reasons.split(", ")[-1]) == ("unofficial", None, "copied")
+    assert look_at_workloads([*own, replace(own[1], origin=Path("again"))])[0] == (("again", names[1]),)
+
+
 def test_a_ranking_by_valid_operations_per_second_and_per_watt(tmp_path: Path) -> None:
     run, other = run_of_four(tmp_path / "a", **{"run.name": "one"}), one_model(tmp_path / "b")
     results = [read_result(each.paths.root) for each in (run, other)]
-    results = [replace(item, report=item.report.model_copy(update={"verdict": "official"})) for item in results]
+    results = officially(results)
     valid = [next(part for part in item.report.workloads if part.workload == "resnet-hep") for item in results]
     assert valid[0].valid_ops is not None
     assert valid[1].valid_ops is not None

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.records.bodies import RunEnded
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.recorded_files import beginnings
 from analysis.output.artifacts import write_numbers
 from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run
@@ -22,6 +24,8 @@ from referee.listing.judging import Listed, judged
 from referee.listing.reading import Facts
 from referee.listing.site import build
 from referee.listing.submissions import Submission, day_of
+from tests.support.forging import rewrite
+from tests.support.forging.changes import of
 from tests.support.hand_made import HandMadeRun
 from tests.unit.analysis.science.runs import run_of_four
 
@@ -47,6 +51,7 @@ def make_run(root: Path, name: str, correct: int, simulated: bool = True) -> Run
     run = HandMadeRun(root, settings).at(start).release(100).at(start + 1).start_trial(1)
     run.at(start + 60).epoch(1, 1, correct).end(start + 100)
     run.paths.system.write_text(json.dumps({"0": {"host": "n1", "cpu_model": TURNED, "cpu_count": 8}}))
+    rewrite(run.paths, of(RunEnded, files=beginnings(run.paths)))
     return run.paths
 
 

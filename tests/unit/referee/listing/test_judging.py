@@ -120,6 +120,17 @@ def test_letters_of_several_alphabets_are_named(name: str, found: tuple[str, ...
     assert alphabets_of(name) == found
 
 
+def test_an_unsigned_result_takes_the_place_of_no_other_one(facts: Facts) -> None:
+    """Anybody can send a result under a name that an earlier one has."""
+    own, later = (listed(facts, place, 1.0, "unofficial") for place in ("2026-06/own", "2026-11/later"))
+    every = [replace(each, result=replace(each.result, signer=None)) for each in (own, later)]
+    found = editions_of(every, (), ())
+    assert [each.submission.place for each in found[1].listed] == ["2026-06/own", "2026-11/later"]
+    systems = systems_of(every, found)
+    assert [(system.name, system.signer, len(system.listed)) for system in systems] == [("alpha", "", 1)] * 2
+    assert len({system.id for system in systems}) == 2
+
+
 def test_results_of_two_signers_are_two_systems(facts: Facts) -> None:
     one: RunResult = listed(facts, "2026-06/a", 1.0).result
     assert replace(listed(facts, "2026-06/b", 1.0), result=replace(one, signer="eve")).system[0] == "eve"

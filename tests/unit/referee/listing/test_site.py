@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -23,7 +25,7 @@ from analysis.results.compliance import check_result
 from analysis.results.source import opened_run
 from referee.listing import reading
 from referee.listing.site import Built, build
-from referee.listing.submissions import Submission
+from referee.listing.submissions import Submission, is_plain
 from tests.unit.referee.listing.conftest import HOSTILE, TURNED
 
 BROKEN = "2026-11/broken.tar.gz"
@@ -180,6 +182,29 @@ def test_an_archive_more_and_one_less(submissions: Path, site: Path, monkeypatch
     assert "2026-11/bad.tar.gz" not in rows_of(site, "2026-11")
     assert not [*(site / "systems").glob("bad-*")], "pages of what is gone are gone"
     assert len([*(site / "results").iterdir()]) == 6
+
+
+def test_links_and_pipes_next_to_archives_are_not_read(submissions: Path, site: Path) -> None:
+    """A submitter names them, and could hold up the build, or show a file of the list's machine."""
+    secret = submissions.parent / "secret"
+    secret.write_text('{"cooling": "secret"}')
+    bad = submissions / "2026-11" / "bad.tar.gz"
+    for end in (".heads", ".system.json"):
+        bad.with_name(f"bad{end}").symlink_to(secret)
+    found = build(submissions, site, None, 0)
+    assert (found.results, found.read) == (8, 0), "heads that are not read change nothing"
+    assert "the list has no heads of it" in (site / "results" / digest_of(bad) / "facts.json").read_text()
+    assert not [page for page in site.glob("systems/*") if "secret" in page.read_text()]
+    pipe, folder = submissions / "pipe", submissions / "2026-11"
+    os.mkfifo(pipe)
+    assert [is_plain(file) for file in (bad, bad.with_name("bad.heads"), pipe, folder, folder / "none")] == [
+        True,
+        *[False] * 4,
+    ]
+
+
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_another_file_of_signers_is_asked_again(submissions: Path, site: Path) -> None:
