@@ -105,7 +105,7 @@ def check_retrained(recorded: Recorded, claim: Claim, repeated: Repeated) -> Fin
     allowed = tolerance_for(recorded, repeated.begun).most
     for was, again in zip(recorded_too, trained, strict=False):
         same_images = (again.images_trained, again.images_evaluated) == (was.images_trained, was.images_evaluated)
-        if not same_images or relative(was.loss, again.loss) > allowed:
+        if not same_images or relative(was.loss, again.loss) > allowed or _other_count(was, again, allowed):
             return _finding(claim, "retrain", _training(was), f"{_training(again)} (allowed: {allowed:.0%})", False)
     broken = _epochs_breaking_off(recorded_too, repeated)
     was, again = recorded_too[-1], trained[len(recorded_too) - 1]
@@ -124,8 +124,20 @@ def _epochs_breaking_off(recorded: list[EpochFacts], repeated: Repeated) -> str:
     return f"{TO_THE_BIT} up to epoch {epoch - 1}, and others from epoch {epoch} on"
 
 
+def _other_count(was: EpochFacts, again: EpochFacts, allowed: float) -> bool:
+    """True if another share of the trained images was right than in a repetition.
+
+    Trainings that end with the same weights, to the last bit, have had the same answers.
+    """
+    if was.correct_trained is None or again.correct_trained is None:
+        return False
+    is_same = was.weights is not None and was.weights == again.weights
+    return abs(was.correct_trained - again.correct_trained) > (0 if is_same else allowed * was.images_trained)
+
+
 def _training(facts: EpochFacts) -> str:
-    return f"epoch {facts.epoch}: loss {facts.loss:.5g} over {facts.images_trained} images"
+    right = "" if facts.correct_trained is None else f", {facts.correct_trained} of them right"
+    return f"epoch {facts.epoch}: loss {facts.loss:.5g} over {facts.images_trained} images{right}"
 
 
 def check_weights(recorded: Recorded, claim: Claim, repetitions: Repetitions, required: bool) -> Iterator[Finding]:

@@ -10,6 +10,13 @@ step. Measured for ResNet-50 on the embedded digits in float32, two threads agai
     difference of the loss     0       1.1e-4  1.2e-3  5.3e-3  0.02-0.5  0.015
     of the gradient norm       7e-8    4.8e-3  2.6e-2  1.9e-2  0.02-0.7
 
+In bfloat16, two threads against one, and a processor without instructions for it against one with
+them, the largest of four seeds:
+
+    step                       1       2       3       4       their mean from 3 on
+    difference of the loss     2.3e-3  2.5e-2  0.15    0.21    0.18
+    of the gradient norm       8.3e-3  7.8e-2  8.3e-2  0.30
+
 Where a repetition begins with the same bits as the run, it must go on with them, too: a run that
 breaks off is repeated once more, and accused if both repetitions agree to the last bit. Elsewhere
 single steps are compared while the tolerance is below a limit, and of all later ones the means.
@@ -49,14 +56,18 @@ class Tolerance:
         return self.loss * factor, self.norm * factor
 
 
+ACCELERATED = "accelerated "
+
 TOLERANCES = {
     "float32": Tolerance(loss=1e-4, norm=2e-3),
-    "accelerated float32": Tolerance(loss=5e-3, norm=5e-2),
-    "mixed_bfloat16": Tolerance(loss=2e-2, norm=1e-1),
+    "mixed_bfloat16": Tolerance(loss=1e-2, norm=5e-2),
     "mixed_float16": Tolerance(loss=1e-2, norm=1e-1),
+    ACCELERATED + "float32": Tolerance(loss=5e-3, norm=5e-2),
+    ACCELERATED + "mixed_bfloat16": Tolerance(loss=2e-2, norm=1e-1),
 }
-"""Tolerances by arithmetic. Only float32 on CPUs is measured; others follow from the bits of the
-mantissa of convolutions: 10 in TF32 and float16, 7 in bfloat16."""
+"""Tolerances by arithmetic. Those of float32 and bfloat16 on CPUs are at least four times what is
+measured; others follow from the bits of the mantissa of convolutions: 10 in TF32 and float16, 7 in
+bfloat16."""
 
 LEAST_FOR_MEAN = 10
 """Steps from which on a mean is compared: those of fewer differ too much."""
@@ -64,9 +75,9 @@ LEAST_FOR_MEAN = 10
 
 def tolerance_of(precision: str, on_cpus: bool) -> Tolerance:
     """The tolerance for an arithmetic: GPUs compute float32 convolutions in TF32 (10 bits)."""
-    if precision == "float32" and not on_cpus:
-        return TOLERANCES["accelerated float32"]
-    return TOLERANCES.get(precision, TOLERANCES["mixed_bfloat16"])
+    names = (precision,) if on_cpus else (ACCELERATED + precision, precision)
+    found = (TOLERANCES[name] for name in names if name in TOLERANCES)
+    return next(found, TOLERANCES[ACCELERATED + "mixed_bfloat16"])
 
 
 ROWS_MEAN = 2e-3

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aiperf.facts import EpochFacts
+from aiperf.records.bodies import EpochCompleted
 from aiperf.run_directory.step_evidence import read_rows, rows_of
 from aiperf.wire.messages import Begin, TrainRequest
 from analysis.reading.run_data import read_run
@@ -20,6 +21,8 @@ from referee.audit.findings import Finding
 from referee.audit.procedure import AuditOrder, audit
 from referee.audit.repetitions import Repetition
 from replica.agent.trial.rank_setup import RankSetup
+from tests.support.forging import rewrite
+from tests.support.forging.changes import of
 from tests.support.hand_made import HandMadeRun
 
 STEPS = np.arange(20)
@@ -141,3 +144,23 @@ def test_rows_that_are_invented_after_the_first_steps_are_found(
     assert (passed(found, "steps"), len(asked)) == ({False}, 2)
     # Of the drawn epoch and the deciding one, which may be the same.
     assert {each.found.rpartition(" up to ")[2] for each in found} == {"step 12, and others from step 13 on"}
+
+
+def counted(run: HandMadeRun, right: int, last: str | None = None) -> Repetition:
+    """A repetition that had this many right answers in its last epoch."""
+    *first, final = honest_epochs(run, last)
+    return Repetition(read_rows(run.paths.evidence(1))[1], (*first, replace(final, correct_trained=right)))
+
+
+@pytest.mark.parametrize(
+    ("right", "last", "passes"),
+    [(700, None, True), (701, None, False), (701, "ab" * 32, True), (300, "ab" * 32, True), (100, "ab" * 32, False)],
+)
+def test_right_answers_of_training_are_counted_again(
+    right: int, last: str | None, passes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly if the weights are the same; else within 30 % of the images."""
+    run = run_of_three_epochs(tmp_path, "NVIDIA H200")
+    rewrite(run.paths, of(EpochCompleted, 1, 3, correct_trained=700))
+    found, _ = findings(run, monkeypatch, [counted(run, right, last)], retrain=3)
+    assert passed(found, "retrain") == {passes}

@@ -129,6 +129,21 @@ def test_chance_accuses_nobody() -> None:
 def test_tolerances_are_by_arithmetic_and_device() -> None:
     assert tolerance_of("float32", on_cpus=True).loss < tolerance_of("float32", on_cpus=False).loss
     assert tolerance_of("float32", on_cpus=False).loss < tolerance_of("mixed_bfloat16", on_cpus=False).loss
+    assert tolerance_of("mixed_bfloat16", on_cpus=True).loss < tolerance_of("mixed_bfloat16", on_cpus=False).loss
+    assert tolerance_of("mixed_float16", on_cpus=True) == tolerance_of("mixed_float16", on_cpus=False)
+    assert tolerance_of("another", on_cpus=True) == tolerance_of("mixed_bfloat16", on_cpus=False)
+
+
+MEASURED_IN_BFLOAT16 = ((2.3e-3, 8.3e-3), (2.5e-2, 7.8e-2))
+"""Largest differences of loss and norm at steps 1 and 2 (`benchmarks.audit.steps`)."""
+
+
+def test_the_tolerances_of_bfloat16_have_a_margin_above_what_honest_trainings_differ_by() -> None:
+    tolerance = tolerance_of("mixed_bfloat16", on_cpus=True)
+    for step, measured in enumerate(MEASURED_IN_BFLOAT16, start=1):
+        for allowed, largest in zip(tolerance.at(step), measured, strict=True):
+            assert 4 * largest < allowed, step
+    assert tolerance.at(2)[0] <= tolerance.most, "the loss of step 2 is compared: it shows the update"
     assert [correct_tolerance(images) for images in (360, 50_000)] == [1, 100]
 
 
