@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil, exp, log2
 
+from aiperf.rules.asynchrony import RETURNS
 from aiperf.wire.messages import TrainRequest
 from rehearsal.machine.file import MachineFile
 from rehearsal.pace import BYTES_OF_GRADIENT, all_reduce_s
 from rehearsal.subject import Subject
 from replica.trainer.simulated_groups import ExchangePlan, GroupPace, ServerPace, parameter_sizes, server_bytes
-from replica.trainer.starters.groups import RETURNS
 
 LIVES = 1 + RETURNS
 """Lives of a group in a training: its ranks are started again."""

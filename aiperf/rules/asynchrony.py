@@ -15,6 +15,10 @@ ADAM_FOR_SGD = 0.02
 WARM_UP_UPDATES = 64
 """Updates over which the rate rises linearly from 0, with more than one group: as measured."""
 
+RETURNS = 3
+"""How often the ranks of a lost group, or a server that was killed, are started again in a
+training."""
+
 
 def momentum_of(groups: int, momentum: float) -> float:
     """Momentum of SGD, or beta 1 of Adam, that `groups` groups need for the effect of `momentum`.

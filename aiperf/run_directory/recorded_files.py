@@ -42,6 +42,11 @@ def changed_files(paths: RunPaths, recorded: Iterable[Beginning]) -> Iterator[tu
             yield name, f"its first {size} bytes are others"
 
 
+def unnamed_files(paths: RunPaths, recorded: Iterable[Beginning]) -> list[str]:
+    """The names of such files that are there and not recorded. Raises OSError."""
+    return sorted(_files(paths).keys() - {name for name, _, _ in recorded})
+
+
 def _files(paths: RunPaths) -> dict[str, Path]:
     found = [*([paths.system] if paths.system.is_file() else []), *paths.telemetry_files()]
     return {str(file.relative_to(paths.root)): file for file in found}

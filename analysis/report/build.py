@@ -15,14 +15,13 @@ import numpy as np
 from aiperf.clock import format_utc
 from aiperf.config.settings import deviations_from_defaults
 from aiperf.records.columns import EXCHANGE, INPUT
-from aiperf.records.entries import ReplicaLedger, TrialLedger, when
+from aiperf.records.entries import ReplicaLedger, when
 from aiperf.rules import science
 from aiperf.rules.description import describe
 from aiperf.rules.score import operations_per_second, regulated
 from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, as_planned, broken_settings, check, status
 from aiperf.run_directory.measured import MicroRow
 from aiperf.run_directory.state import IN_PROGRESS, State
-from aiperf.wire.messages import CANCELLED, CROWDED, UNFIT
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import MANY_TRIALS, do_both
@@ -60,7 +59,7 @@ from analysis.report.science.facts import science_facts
 from analysis.report.screening import screening_notices
 from analysis.report.state import is_simulated, recorded_state
 from analysis.report.statistics import initial_trial, statistics
-from analysis.report.trials import trial_parts
+from analysis.report.trials import chosen_by_failure, trial_parts
 
 # The part about hyperparameters: accuracy by value, over the points that the tuner tried.
 
@@ -464,14 +463,9 @@ def _facts(data: RunData, trials: tuple[TrialPart, ...], error: float, physics: 
         unsampled=tuple(f"{item.where}: {item.found}" for item in physics.findings if item.kind == "telemetry"),
         fingerprints=_fingerprints(data),
         trials=len(trials),
-        failed_trials=sum(map(_failed_by_itself, data.ledger.trials.values())),
+        failed_trials=chosen_by_failure(data),
         unevidenced=Unevidenced(data.ledger),
     )
-
-
-def _failed_by_itself(trial: TrialLedger) -> bool:
-    """True if a training failed, and neither was cancelled nor is tried again for its machine."""
-    return trial.failed is not None and trial.failed.body.kind not in (CANCELLED, CROWDED, UNFIT)
 
 
 def _fingerprints(data: RunData) -> tuple[str | None, ...]:

@@ -22,6 +22,7 @@ from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries
 from analysis.report import sampling
 from analysis.report.devices import Machine, crowded_hosts, machines, memory_limits, replicas_of_node
+from analysis.report.energy.metered import metered
 from analysis.report.estimates import DevicePart, FindingPart, PhysicsPart
 from analysis.report.rates.pace import NEARLY, Kind, are_slower, paces, together, trained_of
 from analysis.report.rates.work_intervals import WorkInterval, WorkIntervalColumns, work_intervals
@@ -61,6 +62,11 @@ first; boards with a higher limit than the data sheet's draw less than the secon
 
 EFFICIENCY_FACTOR = 3.0
 """Upper limit for the operations per joule, in (peak / power limit): low clocks save energy."""
+
+
+LEAST_METERED = 0.8
+"""Least energy at the meters of all nodes, in that of the sensors inside of them: sensors are wrong
+by a few percent, and fans and the conversion of power come on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,7 @@ def findings_of(evidence: Evidence) -> tuple[Finding, ...]:
         *_pace(evidence),
         *_telemetry(evidence),
         *_loads(evidence),
+        *_meters(evidence),
         *_recorded(evidence),
     )
 
@@ -333,6 +340,22 @@ def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterat
     if joules < least:
         limit = f"{si(least, 'J')}, a third of its power limit / peak for each operation"
         yield Finding("energy", f"node {node.host}", f"{si(joules, 'J')} for {si(operations)} operations", limit)
+
+
+def _meters(evidence: Evidence) -> Iterator[Finding]:
+    """Fewer joules at meters outside of the nodes than the sensors inside of them say.
+
+    Meters are what the owner declares, and nothing in the records names their files.
+    """
+    data, (meters, _) = evidence.data, metered(evidence.data)
+    if meters is None or data.start_ms is None:
+        return
+    end = np.array([data.end_ms], dtype=np.float64)
+    parts = [float(part[0]) for part in data.telemetry.energy(data.start_ms, end) if part is not None]
+    joules, sensors = float(meters.joules(end)[0]), sum(parts)
+    if joules < LEAST_METERED * sensors:
+        limit = f"{100 * LEAST_METERED:.0f} % of {si(sensors, 'J')}, by the sensors of the nodes"
+        yield Finding("energy", "meters", f"{si(joules, 'J')} from the release to the end", limit)
 
 
 def physics_part(evidence: Evidence, found: tuple[Finding, ...]) -> PhysicsPart:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from aiperf.facts import UNCLASSIFIED
 from aiperf.records.entries import TrialLedger, when
 from aiperf.rules.work import NEVER, WorkColumns
+from aiperf.wire.messages import CROWDED, UNFIT
 from analysis.reading.run_data import RunData
 from analysis.report.model import TrialPart
 
@@ -146,3 +147,17 @@ def most_accurate(trials: Sequence[TrialPart], most: int) -> list[TrialPart]:
     if len(trials) <= most:
         return list(trials)
     return sorted(trials, key=lambda trial: (-(trial.best_accuracy or -1.0), trial.id))[:most]
+
+
+def chosen_by_failure(data: RunData) -> int:
+    """Trainings that failed or were cancelled, so that the search went on without them.
+
+    Not one that failed for its machine, if another one resumes it, or if its replica was given none
+    since by the same primary: the kind of a failure is a word of whoever let it fail.
+    """
+    trials = data.ledger.trials
+    issued = [trial.issued for _, trial in sorted(trials.items()) if trial.issued is not None]
+    # Of each replica and primary the last one, and those that others resume.
+    excused = {*{(job.replica, job.claim): job.trial for job in issued}.values(), *(job.resumes for job in issued)}
+    failed = {number: trial.failed.body.kind for number, trial in trials.items() if trial.failed is not None}
+    return sum(kind not in (CROWDED, UNFIT) or number not in excused for number, kind in failed.items())

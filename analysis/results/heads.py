@@ -22,6 +22,7 @@ from aiperf.errors import AiperfError, UsageError
 from aiperf.records.chain import hash_of
 from aiperf.records.files import read_from
 from aiperf.records.record import decode_record
+from aiperf.run_directory.recorded_files import unnamed_files
 from aiperf.untrusted.reading import MIB, read_bounded
 from analysis.reading.run_data import RunData
 
@@ -95,6 +96,8 @@ def dating_of(data: RunData, arrivals: Sequence[Arrival]) -> Dating:
     released, ended = data.ledger.released, data.ledger.run_ended
     if released is None or ended is None:
         return Dating(False, "the run has no release or no end")
+    if unnamed := unnamed_files(data.paths, ended.body.files):
+        return Dating(False, f"no head stands for {unnamed[0]}, which the record of the end does not name")
     times = _times_by_record(data, arrivals)
     own = [arrival for arrival in arrivals if (arrival.writer, arrival.sequence, arrival.digest) in times]
     if not own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -42,7 +42,7 @@ from tests.forgeries.table import (
     same,
     strongly,
 )
-from tests.support.forging import rewrite
+from tests.support.forging import Change, rewrite
 from tests.support.forging.changes import both, moved, of
 
 FIRST, SECOND, PRIMARY, CLONE = "replica-0000-1", "replica-0001-1", "primary-1", "replica-0002-1"
@@ -149,6 +149,17 @@ EPOCHS = [
     Forgery(2, "more correct than evaluated, chained", strongly(of(*AN_EPOCH, correct=50_001)), (f"bounds {FIRST}",)),
     Forgery(2, "negative numbers", strongly(of(*AN_EPOCH, correct=-1)), (f"bounds {FIRST}",)),
     Forgery(2, "negative images", strongly(of(ProgressMade, 3, 7, images_trained=-1)), (f"bounds {FIRST}",)),
+    Forgery(
+        2,
+        "more right in training than trained",
+        strongly(of(*AN_EPOCH, correct_trained=1_281_168)),
+        (f"bounds {FIRST}",),
+    ),
+    Forgery(2, "fewer right in training than none", strongly(of(*AN_EPOCH, correct_trained=-1)), (f"bounds {FIRST}",)),
+    Forgery(2, "all-reduces longer than the training", strongly(of(*AN_EPOCH, exchange_s=7200.0)), (f"time {FIRST}",)),
+    Forgery(
+        2, "waits for images longer than the training", strongly(of(*AN_EPOCH, input_s=7200.0)), (f"time {FIRST}",)
+    ),
     Forgery(2, "a loss that is not a number", strongly(of(*AN_EPOCH, validation_loss=math.nan)), (f"bounds {FIRST}",)),
     Forgery(2, "an infinite loss", strongly(of(*AN_EPOCH, loss=math.inf)), (f"bounds {FIRST}", f"evidence {FIRST}")),
     Forgery(2, "a learning rate off the schedule", strongly(of(*AN_EPOCH, learning_rate=0.1)), (f"bounds {FIRST}",)),
@@ -356,20 +367,32 @@ ARCHITECTURES = [
 ]
 
 
-def failing(record: Record) -> Record | Sequence[Record]:
-    """Every training that ended was killed before its end, as an opponent does to choose."""
-    body = record.body
-    if isinstance(body, TrialEnded):
-        replica = 0 if record.writer == FIRST else 1
-        failed = TrialFailed(trial=body.trial, replica=replica, kind="crash", reason="killed by signal 9")
-        return replace(record, body=failed)
-    if isinstance(body, TrialClosed) and body.how == "completed":
-        return replace(record, body=replace(body, how="failed"))
-    return record
+def failing(kind: str, how: Literal["failed", "cancelled"] = "failed") -> Change:
+    """Every training that ended was ended before its end, as an opponent does to choose."""
+
+    def change(record: Record) -> Record:
+        body = record.body
+        if isinstance(body, TrialEnded):
+            replica = 0 if record.writer == FIRST else 1
+            failed = TrialFailed(trial=body.trial, replica=replica, kind=kind, reason="killed by signal 9")
+            return replace(record, body=failed)
+        if isinstance(body, TrialClosed) and body.how == "completed":
+            return replace(record, body=replace(body, how=how))
+        return record
+
+    return change
 
 
 FREE = [
-    Forgery(19, "trainings let fail", strongly(failing), ("rule failures",)),
+    Forgery(19, "trainings let fail", strongly(failing("crash")), ("rule failures",)),
+    Forgery(19, "trainings cancelled", strongly(failing("cancelled", "cancelled")), ("rule failures",)),
+    Forgery(
+        19,
+        "trainings that fail for want of memory, and are not tried again",
+        strongly(failing("crowded")),
+        ("rule failures",),
+    ),
+    Forgery(19, "trainings on machines that are not set up, and go on", strongly(failing("unfit")), ("rule failures",)),
     Forgery(19, "weights of one trial kept", configured(search__kept_weights=1), ("rule limits",)),
     Forgery(19, "an hour of patience with storage", configured(storage__patience=3600.0), ("rule limits",)),
     Forgery(19, "any number of failed trials", configured(replica__max_failed_trials=1000), ("rule limits",)),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -27,6 +27,7 @@ from analysis.results.source import RunResult, numbers_of, read_result
 from tests.forgeries.claims import OF_FIRST, OF_SECOND, PRIMARY, slow_clock
 from tests.forgeries.table import configure, invented, same
 from tests.support.forging import rewrite
+from tests.support.fuzz import examples, fuzzing
 
 DAY_MS = 86_400_000
 
@@ -198,7 +199,14 @@ STEPS = st.one_of(
 def test_no_submission_made_from_others_changes_an_honest_row(two: tuple[Path, Path], alone: list[RunResult]) -> None:
     """In whatever order they are given, and whether or not the competitor has submitted."""
 
-    @settings(derandomize=True, database=None, deadline=None, max_examples=12, phases=[Phase.generate])
+    @settings(
+        derandomize=not fuzzing(),
+        database=None,
+        deadline=None,
+        max_examples=examples(12),
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     @given(st.lists(STEPS, min_size=1, max_size=3), st.integers(0, 1), st.permutations(range(3)), st.booleans())
     def holds(steps: list[Step], source: int, places: list[int], competitors: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -28,6 +28,13 @@ The rows of the table are classes of forgery (docs/trust.md):
 20. Other numbers in a stored report: tests/unit/analysis/test_compliance.py.
 21. Kept weights that were trained on validation images, or are others than they are said to be, and
     draws that were chosen: test_audited.
+22. Losses of replicas that were removed: test_results. Waits and all-reduces longer than the
+    training, right answers of training: `claims`, tests/unit/referee/test_breaking_off.py. Groups
+    that come back too often, or with more than their share: tests/unit/analysis/hybrid.
+23. Measures of scientific workloads that cannot be, and copies of such runs:
+    tests/unit/analysis/science.
+24. Meters that show less than the sensors inside of the nodes: tests/unit/analysis/energy.
+25. Names of others in a list, links and pipes next to archives: tests/unit/referee/listing.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.__main__ import main
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
-from aiperf.records.bodies import RunResumed, TrialClosed, TrialFailed
+from aiperf.records.bodies import ReplicaLost, RunResumed, TrialClosed, TrialFailed
 from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
@@ -118,6 +118,23 @@ def test_a_failure_that_was_removed_is_found(how: str | None, tmp_path: Path) ->
     change = of(TrialFailed)
     rewrite(run.paths, change if how is None else both(change, of(TrialClosed, 1, how=how)))
     assert "conflict" in kinds_in(tmp_path)
+
+
+def losing(root: Path, back: bool) -> HandMadeRun:
+    """A run that loses one of two replicas, which comes back or does not."""
+    run = HandMadeRun(root).at(0).release(100, replicas=2).at(1).start_trial(1).at(30).epoch(1, 1).at(40).lose(0)
+    if back:
+        run.at(45).rejoin(0).at(46).start_trial(2, resumes=1)
+    return run.at(50).start_trial(3, replica=1).end(100)
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_the_loss_of_a_replica_that_was_removed_is_found(back: bool, tmp_path: Path) -> None:
+    run = losing(tmp_path, back)
+    assert kinds_in(tmp_path) == set()
+    assert len(read_run(run.paths).ledger.replica(0).losses) == 1
+    rewrite(run.paths, of(ReplicaLost))
+    assert kinds_in(tmp_path) == {"conflict"}
 
 
 @pytest.mark.parametrize("back_s", [30, 3600])

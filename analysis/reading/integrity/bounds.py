@@ -20,6 +20,8 @@ from aiperf.records.columns import (
     CORRECT_TRAINED,
     EPOCH,
     EVALUATED,
+    EXCHANGE,
+    INPUT,
     PLACE,
     TIME,
     TRAINED,
@@ -45,6 +47,9 @@ RATE_TOLERANCE = 1e-4
 PREDICTION_TOLERANCE = 1e-4
 """The fit is a minimum, found to about 1e-6 by another machine's linear algebra."""
 
+TIMER_MS = 1_000
+"""Tolerance by which measured seconds may exceed the time that they were measured in."""
+
 CHUNK = 64
 """Predictions that are recomputed in one task."""
 
@@ -54,6 +59,7 @@ def check_training(traces: Traces, view: RunView) -> Iterator[Damage]:
     yield from check_order(traces)
     yield from _images(traces, view)
     yield from _epochs(traces, view)
+    yield from check_waits(traces)
     yield from check_open_epochs(traces)
 
 
@@ -178,10 +184,7 @@ def _epochs(traces: Traces, view: RunView) -> Iterator[Damage]:
     planned = np.array([start.epochs for start in starts], np.int64)[of]
     for row in places_of(rows[:, EPOCH] > planned):
         yield _at(traces, rows, row, "bounds", f"epoch {rows[row, EPOCH]}", f"at most {planned[row]}, as planned")
-    for correct, of_images, which in ((CORRECT, EVALUATED, "evaluated"), (CORRECT_TRAINED, TRAINED, "trained")):
-        for row in places_of(rows[:, correct] > rows[:, of_images]):
-            found = f"{rows[row, correct]} of {rows[row, of_images]} {which} images correct"
-            yield _at(traces, rows, row, "bounds", found, "0 to all of them")
+    yield from check_correct(traces)
     yield from check_finite(traces)
     imagenet = view.config.run.dataset == IMAGENET.name
     for row, quality in qualities_of(epochs):
@@ -189,6 +192,33 @@ def _epochs(traces: Traces, view: RunView) -> Iterator[Damage]:
         if rows[row, CORRECT] != UNCLASSIFIED or imagenet:
             yield _at(traces, rows, row, "bounds", f"a quality of {quality}", "none but the accuracy")
     yield from _learning_rates(traces, starts, of, view)
+
+
+def check_correct(traces: Traces) -> Iterator[Damage]:
+    """More right answers than images."""
+    rows = traces.epochs.whole
+    for correct, of_images, which in ((CORRECT, EVALUATED, "evaluated"), (CORRECT_TRAINED, TRAINED, "trained")):
+        for row in places_of(rows[:, correct] > rows[:, of_images]):
+            found = f"{rows[row, correct]} of {rows[row, of_images]} {which} images correct"
+            yield _at(traces, rows, row, "bounds", found, "0 to all of them")
+
+
+def check_waits(traces: Traces) -> Iterator[Damage]:
+    """Trainings that waited for images, or exchanged gradients, for longer than they lasted."""
+    rows, measured = traces.epochs.whole, traces.epochs.measured
+    of = traces.trial_of[traces.steps[:, COMPLETES] == 1]
+    is_first = np.append(True, np.diff(of) != 0) if len(of) else np.zeros(0, bool)
+    started_ms = np.array([trace.started.time_ms for trace in traces.trials], np.int64)[of]
+    passed_s = (rows[:, TIME] - started_ms + TIMER_MS) / 1000
+    for column, what in ((INPUT, "waiting for images"), (EXCHANGE, "in all-reduce")):
+        seconds = np.nan_to_num(measured[:, column])
+        total_s = np.cumsum(seconds)
+        # The sum before the first epoch of each trial is that of the trials before it.
+        before_s = np.where(is_first, total_s - seconds, 0.0)
+        total_s -= np.maximum.accumulate(before_s) if len(rows) else before_s
+        for row in places_of(total_s > passed_s):
+            found = f"{total_s[row]:.1f} s {what} by epoch {rows[row, EPOCH]} of trial {rows[row, TRIAL]}"
+            yield _at(traces, rows, row, "time", found, f"at most {passed_s[row]:.1f} s, since it began")
 
 
 def qualities_of(epochs: Epochs) -> Iterator[tuple[int, float]]:

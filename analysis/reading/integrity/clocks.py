@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from aiperf.ranges import LAST_MS
-from aiperf.records.bodies import ReplicaReady, RunEnded, RunReleased, RunResumed
+from aiperf.records.bodies import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased, RunResumed, TrialClosed
 from aiperf.records.damage import Damage
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords
 
@@ -121,6 +121,34 @@ def check_arrivals(view: RunView) -> Iterator[Damage]:
         for place in arrivals:
             if writer.rpartition("-")[0] != f"replica-{place.body.replica:04d}":
                 yield place.damage("conflict", f"replica {place.body.replica} writes as {writer}", "its own name")
+
+
+def check_losses(view: RunView) -> Iterator[Damage]:
+    """Replicas that are ready again, or whose training was lost, without a record of their loss.
+
+    A later primary finds replicas anew, and what an earlier one had issued is lost with it. After
+    the end of the run no loss is recorded: jobs are issued before it only.
+    """
+    last_job = {writer: place.line for writer, place in view.primary.events if isinstance(place.body, JobIssued)}
+    issued = {trial: jobs[0].body.replica for trial, jobs in view.primary.issued.items()}
+    there: dict[tuple[str, int | None], str] = {}
+    """The file of each replica that is there, by primary."""
+    for writer, place in view.primary.events:
+        body = place.body
+        replica = issued.get(body.trial) if isinstance(body, TrialClosed) else getattr(body, "replica", None)
+        if isinstance(body, ReplicaLost):
+            there.pop((writer, replica), None)
+        elif isinstance(body, ReplicaReady):
+            if there.get((writer, replica), body.writer) != body.writer:
+                yield place.damage("conflict", f"replica {replica} is ready again", "replica_lost before")
+            there[writer, replica] = body.writer
+        elif (
+            isinstance(body, TrialClosed)
+            and body.how == "lost"
+            and (writer, replica) in there
+            and place.line < last_job.get(writer, 0)
+        ):
+            yield place.damage("conflict", f"trial {body.trial} is lost with replica {replica}", "replica_lost before")
 
 
 def _clock(body: ReplicaReady) -> tuple[int, int]:

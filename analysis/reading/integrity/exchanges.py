@@ -13,10 +13,9 @@ from typing import Any
 
 from aiperf.records.bodies import GroupExchanged, ServerServed
 from aiperf.records.damage import Damage
+from aiperf.rules.asynchrony import RETURNS
+from analysis.reading.integrity.bounds import TIMER_MS, images_of_epoch
 from analysis.reading.integrity.view import Placed, RunView, TrialTrace
-
-TIMER_MS = 1_000
-"""Tolerance by which a group's measured seconds may exceed the time that they were measured in."""
 
 Exchange = Placed[GroupExchanged]
 Served = Placed[ServerServed]
@@ -42,7 +41,8 @@ def check_exchanges(trace: TrialTrace[Any], view: RunView) -> Iterator[Damage]:
     if is_hybrid:
         yield from _unreported(trace, {"group 0": groups[0], **_named(servers, training.parameter_servers)})
         yield from _sums(trace, groups, servers)
-        yield from _shares(groups)
+        known = images_of_epoch(view) if not view.is_science else None
+        yield from _shares(groups, -(-known[0] // training.groups) if known is not None else None)
 
 
 def _by_number(trace: TrialTrace[Any]) -> tuple[dict[int, list[Exchange]], dict[int, list[Served]]]:
@@ -93,6 +93,10 @@ def _lost(groups: dict[int, list[Exchange]]) -> Iterator[Damage]:
             if place.body.returned and (before is None or before.body.lost is None):
                 found = f"group {number} has come back in epoch {place.body.epoch}"
                 yield place.damage("facts", found, "an epoch before in which it was lost")
+        returned = [place for place in own if place.body.returned]
+        for place in returned[RETURNS:]:
+            found = f"group {number} has come back {len(returned)} times"
+            yield place.damage("bounds", found, f"at most {RETURNS} times in a training")
 
 
 def _staleness(place: Exchange) -> Iterator[Damage]:
@@ -160,17 +164,18 @@ def _sums(
         yield trace.epochs[-1].damage("bounds", f"{images} images of all groups", f"{trained}, of all epochs")
 
 
-def _shares(groups: dict[int, list[Exchange]]) -> Iterator[Damage]:
+def _shares(groups: dict[int, list[Exchange]], known: int | None) -> Iterator[Damage]:
     """Images of a group's epoch that are not its share of the data set.
 
-    Group g trains the images g, g + G, ... of an epoch, so that shares differ by one image at most.
-    The last epoch of a group may be cut short by the end of the training, or of the group.
+    Group g trains the images g, g + G, ... of an epoch, so that shares differ by one image at most;
+    `known` is the largest one, None if only the records say. The last epoch of a group may be cut
+    short by the end of the training, or of the group.
     """
     whole = (place.body.images for own in groups.values() for place in own if place.body.lost is None)
-    largest = max(whole, default=0)
+    largest = known if known is not None else max(whole, default=0)
     for number, own in sorted(groups.items()):
         for place in own:
             images, is_cut = place.body.images, place is own[-1] or place.body.lost is not None
-            if images < largest - 1 and not is_cut:
+            if images > largest or (images < largest - 1 and not is_cut):
                 found = f"{images} images of group {number} in epoch {place.body.epoch}"
                 yield place.damage("bounds", found, f"{largest} or one fewer, as in others")

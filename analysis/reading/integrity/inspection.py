@@ -13,7 +13,7 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import Architectures, Claim
 from analysis.reading.integrity.architectures import check_claims, check_origins, claims_of
 from analysis.reading.integrity.bounds import check_ends, check_predictions, check_training
-from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_moments
+from analysis.reading.integrity.clocks import check_arrival, check_arrivals, check_losses, check_moments
 from analysis.reading.integrity.digests import check_digests
 from analysis.reading.integrity.evidence import EpochRows, check_copies, check_rows, check_states, rows_of
 from analysis.reading.integrity.exchanges import check_exchanges
@@ -60,6 +60,7 @@ MODEL_CHECKS: tuple[Callable[[TrialTrace[Any], RunView], Iterator[Damage]], ...]
 RUN_CHECKS: tuple[Callable[[RunView], Iterator[Damage]], ...] = (
     check_moments,
     check_arrivals,
+    check_losses,
     check_turns,
     check_unclosed,
     check_late,

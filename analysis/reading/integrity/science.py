@@ -9,7 +9,7 @@ from aiperf.records.bodies import EpochCompleted, JobIssued, TrialClosed, Worklo
 from aiperf.records.damage import Damage
 from aiperf.records.lineage import epochs_of_training
 from aiperf.seeds import fold_seed
-from analysis.reading.integrity.bounds import check_finite, check_open_epochs, check_order
+from analysis.reading.integrity.bounds import check_correct, check_finite, check_open_epochs, check_order, check_waits
 from analysis.reading.integrity.evidence import EpochRows, named_rows
 from analysis.reading.integrity.facts import SIMULATED, check_built
 from analysis.reading.integrity.jobs import check_issued
@@ -72,19 +72,30 @@ def check_model_training(traces: Traces, view: RunView) -> Iterator[Damage]:
             if place.body.epoch > body.epochs:
                 yield place.damage("bounds", f"epoch {place.body.epoch}", f"at most {body.epochs}, as planned")
     yield from check_finite(traces)
+    yield from check_correct(traces)
+    yield from check_waits(traces)
     for trace in traces.trials:
         for place in trace.epochs:
             yield from _measures(place, trace.started.body)
     yield from check_open_epochs(traces)
 
 
+SHARES = ("accuracy", "auc", "map@", "signal_share", "selection_share")
+"""Beginnings of the names of measures that are between 0 and 1."""
+
+
 def _measures(place: Placed[EpochCompleted], started: WorkloadStarted) -> Iterator[Damage]:
-    """Measures that are missing or no numbers, and a quality that is another one."""
+    """Measures that are missing or cannot be, and a quality that is another one."""
     epoch = place.body
+    if epoch.correct is not None:
+        # It would be the quality of an epoch that leaves out the measure of its target.
+        yield place.damage("bounds", f"{epoch.correct} images correct", "measures alone")
     for kind in (epoch.measures or {}, epoch.training_measures or {}, epoch.test_measures or {}):
         for name, value in kind.items():
             if not isfinite(value):
                 yield place.damage("bounds", f"the measure {name} is {value}", "a finite number")
+            elif name.startswith(SHARES) and not 0 <= value <= 1:
+                yield place.damage("bounds", f"the measure {name} is {value}", "0 to 1")
     if epoch.images_evaluated <= 0 or not started.target:
         return
     missing = [name for name, value in measured_of(epoch, started).items() if value is None]

@@ -15,10 +15,6 @@ from replica.trainer.settings import GroupPlaces
 END = "the training in groups is over: "
 """Beginning of the line that says which process has ended it."""
 
-RETURNS = 3
-"""How often the ranks of a lost group, or a server that was killed, are started again in a
-training."""
-
 
 class Program(BaseModel):
     """A command line with the variables that it needs beyond the environment."""

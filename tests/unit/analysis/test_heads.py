@@ -69,6 +69,16 @@ def test_a_resumed_run_has_no_heads_while_it_had_no_primary(tmp_path: Path) -> N
     assert judged(run, [first, resumed, head_of(run, "end")], tmp_path)[0]
 
 
+def test_samples_that_were_added_later_have_no_head(tmp_path: Path) -> None:
+    """Nodes and samples are no records: the last record names those that were there."""
+    run, heads = run_with_heads(tmp_path / "run")
+    run.paths.telemetry.mkdir(exist_ok=True)
+    file = run.paths.telemetry_file("replica-0000-1-node")
+    file.write_text('{"version": 1}\n')
+    reason = f"no head stands for telemetry/{file.name}, which the record of the end does not name"
+    assert judged(run, heads, tmp_path) == (False, reason)
+
+
 FORGED: dict[str, tuple[Callable[[float], float], slice, str]] = {
     "twice as long": (lambda passed_s: passed_s, slice(None), "did not arrive at the pace of the records"),
     "no end": (lambda _: 0, slice(-1), "no head of its end arrived"),

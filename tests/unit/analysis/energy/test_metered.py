@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aiperf.cli.units import si
 from aiperf.clock import format_utc
 from aiperf.config.toml_text import toml_value
 from aiperf.run_directory.paths import open_run
@@ -17,6 +18,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.energy.parts import EnergyPart
 from analysis.report.energy.sensors import energy
+from analysis.report.physics import findings
 from analysis.results.verify import verify
 from tests.support.documentation.commands import fenced_blocks
 from tests.support.folders import ROOT
@@ -122,6 +124,21 @@ def test_the_level_is_that_of_the_worst_aspect(tmp_path: Path, case: str) -> Non
     assert lacks in part.words
     # A half of the nodes is extrapolated to all.
     assert part.joules == pytest.approx(1000 * RUN_S * (2 if case == "one of two nodes" else 1))
+
+
+@pytest.mark.parametrize(("watts", "found"), [(1000, False), (650, False), (630, True), (1, True)])
+def test_meters_show_no_less_than_the_sensors_inside_of_the_nodes(watts: float, found: bool, tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    for number, host in enumerate(("n1", "n2")):
+        samples = [sample(t, cpu_power_w=400.0) for t in range(0, RUN_S + 1, 100)]
+        write_samples(run, host, samples, f"replica-{number:04d}-1")
+    meters(run, BEST, files={"pdu.csv": csv_of("energy", counted(watts))})
+    implausible = [str(each) for each in findings(read_run(run.paths)) if each.where == "meters"]
+    limit = f"{si(RUN_S * 800, 'J')}, by the sensors of the nodes"
+    assert implausible == [
+        f"meters: {si(float(RUN_S * watts), 'J')} from the release to the end (limit: 80 % of {limit})"
+        for _ in range(found)
+    ]
 
 
 def test_a_part_of_a_large_system_is_enough_for_level_1_or_2(tmp_path: Path) -> None:

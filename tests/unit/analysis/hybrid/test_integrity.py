@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.records.bodies import EpochCompleted, GroupExchanged, ServerServed
+from aiperf.rules.asynchrony import RETURNS
 from analysis.reading.run_data import read_run
 from analysis.results.verify import verify
 from tests.support.hand_made import HandMadeRun
@@ -48,9 +49,10 @@ def test_the_end_of_the_run_may_come_before_other_groups_have_reported_anything(
     assert damages(trained(run, 1, 0.7, images=6000).stop(1).complete(12)) == []
 
 
-def test_a_training_of_automl_may_be_hybrid(tmp_path: Path) -> None:
-    run = HandMadeRun(tmp_path, {"training.groups": 2}).at(0).release(100).at(1).start_trial(1)
-    for epoch, images in ((1, 1400), (2, 1474)):
+def hybrid_automl(root: Path, more: int = 0) -> HandMadeRun:
+    """Two epochs of two groups, each with its share of the digits, and perhaps more images."""
+    run = HandMadeRun(root, {"training.groups": 2}).at(0).release(100).at(1).start_trial(1)
+    for epoch, images in ((1, 1400), (2, 1474 + 4 * more)):
         run.at(10 * epoch)
         for group in (0, 1):
             run.replicas[0].append(
@@ -59,7 +61,7 @@ def test_a_training_of_automl_may_be_hybrid(tmp_path: Path) -> None:
                     epoch=epoch,
                     group=group,
                     updates=12,
-                    images=719 - group,
+                    images=719 - group + more,
                     staleness=(12,),
                     computing_s=3.0,
                     group_s=1.0,
@@ -82,7 +84,11 @@ def test_a_training_of_automl_may_be_hybrid(tmp_path: Path) -> None:
                 learning_rate=0.002,
             ),
         )
-    found = read_run(run.end_trial(1).end(100).paths).damages
+    return run.end_trial(1).end(100)
+
+
+def test_a_training_of_automl_may_be_hybrid(tmp_path: Path) -> None:
+    found = read_run(hybrid_automl(tmp_path).paths).damages
     assert [damage for damage in found if damage.kind != "evidence"] == [], "a rank has a half of an epoch's rows"
 
 
@@ -106,6 +112,16 @@ def test_the_last_epoch_of_groups_may_train_fewer_images_than_it_evaluates(
     assert damages(run) == []
     facts = [item.body for _, item in sorted(read_run(run.paths).ledger.trials[1].epochs.items())]
     assert [each.images_validated for each in facts] == [validated] * 2
+
+
+def test_no_group_has_more_than_its_share_of_a_known_data_set(tmp_path: Path) -> None:
+    """As many more of each group, so that all sums fit."""
+    found = read_run(hybrid_automl(tmp_path, 719).paths).damages
+    assert {(damage.found, damage.expected) for damage in found if damage.kind == "bounds"} == {
+        (f"{images} images of group {group} in epoch {epoch}", "719 or one fewer, as in others")
+        for group, images in ((0, 1438), (1, 1437))
+        for epoch in (1, 2)
+    }
 
 
 def test_a_group_may_be_lost(tmp_path: Path) -> None:
@@ -132,6 +148,15 @@ def a_return_before_the_loss(root: Path) -> ScienceRun:
     exchanged(run, 1, 1)
     lost(run, 2)
     exchanged(run, 2, 1, returned=True)
+    return run
+
+
+def more_returns_than_there_are(root: Path) -> ScienceRun:
+    run = first_epoch(root).at(100)
+    exchanged(run, 1, 1)
+    for epoch in range(2, 2 + 2 * (1 + RETURNS), 2):
+        lost(run, epoch)
+        exchanged(run, epoch + 1, 1, returned=True)
     return run
 
 
@@ -284,6 +309,7 @@ def outside_of_a_trial(root: Path) -> ScienceRun:
 FORGERIES: list[tuple[Callable[[Path], ScienceRun], str]] = [
     (a_return_without_a_loss, "group 1 has come back in epoch 3; expected an epoch before in which it was lost"),
     (a_return_before_the_loss, "epoch 2 of group 1; expected epoch 3"),
+    (more_returns_than_there_are, "group 1 has come back 4 times; expected at most 3 times in a training"),
     (a_lost_group_that_trains_on, "group 1 was lost in epoch 1; expected no epoch of it afterwards"),
     (a_lost_group_0, "group 0 was lost in epoch 1; expected a trial that fails"),
     (more_in_the_histogram, "a histogram of 64 updates of group 0; expected 63, its updates"),

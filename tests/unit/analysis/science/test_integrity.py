@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,33 @@ def no_measure(root: Path) -> ScienceRun:
 
 def not_a_number(root: Path) -> ScienceRun:
     return begun(root).at(10).measured(1, 1, accuracy=0.9, auc=float("inf")).done(1)
+
+
+def beyond_all(root: Path) -> ScienceRun:
+    return begun(root).at(10).measured(1, 1, accuracy=7.5).done(1)
+
+
+def below_none(root: Path) -> ScienceRun:
+    return begun(root).at(10).measured(1, 1, accuracy=0.9, auc=-0.25).done(1)
+
+
+def counted(root: Path, **facts: Any) -> ScienceRun:
+    """An epoch without measures, whose accuracy would be taken for that of its target."""
+    epoch = {"trial": 1, "epoch": 1, "images_trained": 8000, "images_evaluated": 3000, "learning_rate": 0.01}
+    run = begun(root).at(10)
+    return run.completed(0, EpochCompleted(**{**epoch, "loss": 1.0, "validation_loss": 1.0, **facts})).done(1)
+
+
+def right_answers(root: Path) -> ScienceRun:
+    return counted(root, correct=2900)
+
+
+def more_right_than_trained(root: Path) -> ScienceRun:
+    return counted(root, correct_trained=8001, measures={"accuracy": 0.9}, measured_quality=0.9)
+
+
+def longer_waits(root: Path) -> ScienceRun:
+    return counted(root, exchange_s=9.5, measures={"accuracy": 0.9}, measured_quality=0.9)
 
 
 def other_passes(root: Path) -> ScienceRun:
@@ -211,6 +239,11 @@ FORGERIES: list[tuple[Callable[[Path], ScienceRun], str]] = [
     (training_not_evaluated, "3000 evaluated in an epoch; expected 8000, and 1500"),
     (no_measure, "epoch 1 has no auc; expected every measure of the target"),
     (not_a_number, "the measure auc is inf; expected a finite number"),
+    (beyond_all, "the measure accuracy is 7.5; expected 0 to 1"),
+    (below_none, "the measure auc is -0.25; expected 0 to 1"),
+    (right_answers, "2900 images correct; expected measures alone"),
+    (more_right_than_trained, "8001 of 8000 trained images correct; expected 0 to all of them"),
+    (longer_waits, "9.5 s in all-reduce by epoch 1 of trial 1; expected at most 9.0 s, since it began"),
     (other_passes, "a pass of the network other, which is none of network"),
     (negative_passes, "[-1, 0, 0] passes of the network network"),
     (missing_network, "models/0000000000000000/architecture.json"),

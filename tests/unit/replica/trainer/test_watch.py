@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from aiperf.clock import SystemClock
+from aiperf.rules.asynchrony import RETURNS
 from tests.support.trainings.mailboxes import places_for
 
 pytest.importorskip("zmq", reason="the extra [hybrid] is not installed")
@@ -19,7 +20,7 @@ pytest.importorskip("zmq", reason="the extra [hybrid] is not installed")
 from replica.trainer.servers.mailbox import wait_for
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
-from replica.trainer.starters.groups import RETURNS, Groups, Program, ended_by, start_groups
+from replica.trainer.starters.groups import Groups, Program, ended_by, start_groups
 
 WAITS = ("sh", "-c", "read line; exit 0")
 """A program that ends when the test closes its input."""
