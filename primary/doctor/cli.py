@@ -14,6 +14,7 @@ from aiperf.cli.command import Command, add_format, duration
 from aiperf.cli.console import open_console, plain
 from aiperf.cli.lines import say_json
 from aiperf.cli.run_options import add_run_options, read_run_options
+from aiperf.cli.tables import print_line
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, ConfigError
 from primary import preflight
@@ -65,6 +66,9 @@ def _print(findings: Sequence[Finding], form: str) -> None:
         table.add_row(item.check, plain(item.status, STYLES[item.status]), item.found, item.remedy)
     console = open_console()
     console.print(table)
+    for item in findings:
+        if item.status == "failed":  # whole, since cells are narrow: the remedy can be pasted
+            print_line(console, f"{item.check}: {item.found}; {item.remedy}")
     failed, warnings, unknown = (
         sum(item.status == status for item in findings) for status in ("failed", "warning", "not examined")
     )

@@ -45,6 +45,18 @@ def test_a_wrong_option_leads_to_the_help_of_its_verb_or_action(
         assert capsys.readouterr().err.endswith(f"; what it takes: aiperf help {of}\n")
 
 
+def test_what_the_doctor_finds_failed_is_whole_below_its_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("aiperf.cli.program.program", lambda: "aiperf")
+    monkeypatch.setattr("aiperf.cli.console.WIDTH", 60)
+    assert main(["doctor", "--config", "of/a/long/name/that/no/cell/has/room/for.toml"]) == 3
+    *_, failed, verdict = capsys.readouterr().out.splitlines()
+    assert failed.startswith("settings: of/a/long/name/that/no/cell/has/room/for.toml: cannot be read: No such file")
+    assert "; aiperf config show" in failed
+    assert verdict == "a run would fail: 1 failed, 0 warning(s)"
+
+
 @pytest.mark.parametrize(
     ("number", "file", "why"),
     [
