@@ -6,6 +6,7 @@ import argparse
 import atexit
 import difflib
 import errno
+import gc
 import os
 import pwd
 import shutil
@@ -171,6 +172,8 @@ def start() -> int:
         return _complain(problems, EXIT_ENVIRONMENT)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: what ends with the process ends whole
+        # Python's end would look for garbage in all that was imported: a second for TensorFlow.
+        gc.freeze()
 
 
 if __name__ == "__main__":

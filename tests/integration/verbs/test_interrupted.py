@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pty
 import re
@@ -190,6 +191,7 @@ def test_ctrl_c_that_a_library_wraps_is_one_line(
     try:
         assert start() == 1
     finally:
+        gc.unfreeze()
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "aiperf: interrupted; nothing was changed\n"
 
@@ -206,6 +208,7 @@ def test_an_error_that_ctrl_c_has_no_part_in_is_not_hidden(monkeypatch: pytest.M
         with pytest.raises(ValueError, match="a defect"):
             start()
     finally:
+        gc.unfreeze()
         signal.signal(signal.SIGINT, before)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from aiperf.__main__ import main
+from aiperf.__main__ import main, start
 from aiperf.storage.error_texts import in_words
 
 SEE = "see what there is: aiperf dashboard"
@@ -73,3 +75,14 @@ def test_an_error_of_a_file_is_its_name_the_reason_and_what_shows_why(number: in
 def test_an_error_without_a_file_is_its_text() -> None:
     assert in_words(OSError("torn")) == "torn"
     assert in_words(OSError(errno.EIO, "refused", 5)) == "[Errno 5] refused: 5"
+
+
+def test_the_end_looks_for_no_garbage_in_what_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    for name, made in (("foreign", list), ("copied", list), ("main", int)):
+        monkeypatch.setattr(f"aiperf.__main__.{name}", made)
+    try:
+        assert (start(), gc.get_freeze_count() > 0) == (0, True)
+    finally:
+        gc.unfreeze()
+        signal.signal(signal.SIGINT, before)
