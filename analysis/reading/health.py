@@ -138,6 +138,7 @@ def _columns(cards: Sequence[CardHealth]) -> Iterator[tuple[str, Series]]:
     for kind in CARD_COUNTERS:
         yield kind, column(kind)
     events = column("clock_events")
+    # Beyond 2^53 a float has lost the bits that are asked for.
     reasons = np.where(np.isnan(events) | (events >= 1 << 53), 0, events).astype(np.int64) & sum(SLOWED)
     yield "slowed", np.where(np.isnan(events), np.nan, reasons)
     yield "remap_failure", column("remap_failure")

@@ -69,6 +69,7 @@ class ProgressThinning:
 
     def buckets(self, times_ms: Numbers) -> tuple[Numbers, Numbers]:
         """The buckets of times, upper edges included, as a grid point includes its own moment."""
+        # Rounded up, as the negative of a division that rounds down.
         return -((self.start_ms - times_ms) // BUCKET_MS), (times_ms > self.end_ms).astype(np.int64)
 
 
@@ -253,7 +254,7 @@ def _refusal(data: bytes) -> str:
     if words := translated(data):
         return words
     if lines > FEW_LINES:
-        strange = lines - data.count(b'\n{"version":') - 1
+        strange = lines - data.count(b'\n{"version":') - 1  # the first line has no newline before it
         if strange > FEW_LINES:
             return f"{strange:,} of its {lines:,} lines are not records"
     return ""
@@ -262,6 +263,7 @@ def _refusal(data: bytes) -> str:
 def _needless(progress: Numbers, thinning: ProgressThinning) -> Numbers:
     """The places of the reports to leave out."""
     buckets, late = thinning.buckets(progress[:, TIME])
+    # The last key is the first criterion. Of each bucket the furthest report comes last.
     order = np.lexsort(
         (
             progress[:, PLACE],

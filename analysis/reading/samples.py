@@ -116,6 +116,7 @@ def read_samples(file: Path) -> FileSamples:
         times.append(time_ms)
         samples.append(found)
     table, fits = _table(times, samples)
+    # Heads count all rows before them, and some of these are left out of the table.
     before = np.append(0, np.cumsum(fits)).tolist()
     writers = [(before[begin], writer) for begin, writer in heads]
     counters = {card: values[fits] for card, values in _counters(samples).items()}
@@ -190,4 +191,5 @@ def _table(times: Sequence[int], samples: Sequence[_Line]) -> tuple[Series, NDAr
                 _mean_percent(samples, "tensor_cores"),
             ]
         )
+    # A memory of 0 would divide; no node reports that, nor anything infinite.
     return table, ~np.isinf(table).any(axis=1) & (plain[3] != 0)

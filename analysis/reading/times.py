@@ -31,6 +31,7 @@ _PLACES_OF_TIME = (
 
 def times_of(rows: Bytes) -> Numbers | None:
     """UTC milliseconds of times in quotes, (times, TIME_BYTES); None if one is of another form."""
+    # Unsigned: a character before "0" becomes a large number, which is no digit either.
     digits = rows - ord("0")
     template = np.frombuffer(_TIME, np.uint8)
     is_digit = template == ord("0")

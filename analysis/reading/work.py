@@ -71,6 +71,7 @@ def every_epoch(ledger: Ledger) -> Epochs:
     for entry in entries:
         rows = entry.epochs.rows
         own = rows.only(np.argsort(rows.column(EPOCH), kind="stable"))
+        # Of a copy, which `only` makes of rows by places: the ledger keeps the writer's times.
         own.whole[:, TIME] -= ledger.offsets_ms.get(entry.writer, 0)
         parts.append(own)
     return joined([Epochs(), *parts])

@@ -105,6 +105,7 @@ def _counted(times: Series, counter: Series, seconds: Series, wraps_at: float | 
     steps = np.diff(counter)
     fallen = steps < 0
     if wraps_at is not None:
+        # A counter that was above the declared limit has not begun again there: it was reset.
         steps, fallen = np.where(fallen, steps + wraps_at, steps), fallen & (counter[:-1] > wraps_at)
     power = steps / seconds
     for place in np.flatnonzero(fallen):

@@ -61,6 +61,7 @@ def free_ports(count: int) -> list[int]:
     Another process could take one before ours does, which is rare, and costs one trial.
     """
     with contextlib.ExitStack() as probes:
+        # All are open until the last one is bound, so that no port comes twice.
         found = [probes.enter_context(socket.socket()) for _ in range(count)]
         for probe in found:
             probe.bind(("", 0))

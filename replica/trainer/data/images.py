@@ -40,6 +40,7 @@ def train_image(encoded: Any, side: int, seed: Any) -> Any:
     )
     image = _cropped(encoded, begin[0], begin[1], size[0], size[1])
     image = tf.image.resize(image, (side, side))
+    # Another seed than the crop's: with the same one, both would follow from the same numbers.
     return tf.image.stateless_random_flip_left_right(image, seed + 1)
 
 
@@ -77,6 +78,7 @@ def train_dataset(examples: Any, dataset: Dataset, request: TrainRequest, seed: 
         own = tf.random.experimental.stateless_fold_in(folded, number)
         return normalised(train_image(example[0], dataset.image_size, own)), example[1]
 
+    # An image's crop follows from its number behind the shuffle, whichever thread makes it.
     shuffled = examples.shuffle(request.shuffle_buffer, seed=seed[0] + seed[1]).enumerate()
     return _batched(shuffled.map(transform, num_parallel_calls=request.parallel_decode), dataset.classes, request)
 

@@ -148,6 +148,7 @@ class GroupsInTime:
         while kills_s and kills_s[0] < ends_s:
             self._restarts[number] += 1
             back_s = kills_s.pop(0) + self._plan.server_returns_s
+            # The next life begins when it is back, and those behind it when that one has ended.
             kills_s[:] = [back_s + life_s for life_s in kills_s[:1]] + kills_s[1:]
             ends_s = max(begins_s, back_s) + service_s
         return ends_s

@@ -29,6 +29,7 @@ def main(groups: Groups) -> int:
     """Start all, and wait for the training's end; give its exit code."""
     die_with_parent()
     watch = Watch(groups)
+    # An exception, so that `end` is called: groups and servers have sessions of their own.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         watch.start()
@@ -70,6 +71,8 @@ class Watch:
             number, process = self._running.pop(pid, (None, None))
             code = os.waitstatus_to_exitcode(status)
             if process is not None:
+                # Otherwise unknown to the object, since `os.wait` has taken it: it would ask for it
+                # again.
                 process.returncode = code
             if code == 0 and number == 0:
                 return 0

@@ -30,6 +30,7 @@ def shells(size: int, axes: int) -> NDArray[np.float32]:
     """
     along = np.fft.fftfreq(size, 1 / size)
     grid = np.stack(np.meshgrid(*[along] * axes, indexing="ij"))
+    # Not `round`, which takes halves to even numbers.
     nearest = np.floor(np.sqrt(np.sum(grid**2, axis=0)) + 0.5).reshape(-1)
     member = nearest[:, None] == np.arange(1, size // 2)[None, :]
     weights: NDArray[np.float32] = (member / member.sum(axis=0)).astype(np.float32)
