@@ -79,6 +79,7 @@ async def ask(
         return Answer(None, "", f"{words[0]} cannot be started: {why}", started=False, missing=missing)
     try:
         async with asyncio.timeout(timeout_s):
+            # Together: a program whose output nobody reads may stop reading its input.
             _, output, errors = await asyncio.gather(
                 _write(process, given), _read(process, process.stdout), _read(process, process.stderr)
             )

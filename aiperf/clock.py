@@ -122,6 +122,7 @@ class AwakeWaits(Generic[T]):
             finally:
                 self._task = None
                 if self._expired:
+                    # The timer's cancellation is taken back: those that are left are the caller's.
                     task.uncancel()
             if loop.time() - began_s - part_s <= max(self._tick_s, LATE_S):
                 left_s -= part_s
@@ -132,6 +133,7 @@ class AwakeWaits(Generic[T]):
     def _limit(self, task: asyncio.Task[Any], due_s: float) -> None:
         """Cancel the task at that time if it still waits then."""
         self._task, self._due_s, self._expired = task, due_s, False
+        # One that is set rings earlier, and is then set to the time that is due now (`_ring`).
         if self._timer is None:
             self._timer = task.get_loop().call_at(due_s, self._ring)
 

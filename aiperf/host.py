@@ -153,6 +153,7 @@ class Host:
         limit = total
         for folder in self.control_groups("memory"):
             own = _least(folder / "memory.max", folder / "memory.high", folder / "memory.limit_in_bytes")
+            # Version 1 has a number beyond all memory for "no limit".
             if own is not None and own < total:
                 limit = min(limit, own)
                 available = min(available, max(0, own - _used(folder)))
@@ -257,6 +258,7 @@ def _numbers(text: str) -> frozenset[int]:
 
 
 def _outwards(mount: Path, path: str) -> list[Path]:
+    # Within a container a path may lead out of what is mounted there (/../..).
     names = [name for name in path.split("/") if name not in ("", "..")]
     return [mount.joinpath(*names[:count]) for count in range(len(names), -1, -1)]
 

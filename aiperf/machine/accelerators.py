@@ -109,6 +109,7 @@ def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Ac
 
 def sharers_of(accelerators: int, replica: int, share: int) -> int:
     """The most of `share` replicas on a node that have an accelerator of this replica's, too."""
+    # Replicas by turns: those with this one's remainder, counted from the first, rounded up.
     return -(-(share - replica % share % accelerators) // accelerators) if 0 < accelerators < share else 1
 
 

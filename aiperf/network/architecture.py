@@ -188,6 +188,7 @@ def _shapes_if_sound(nodes: tuple[Node, ...], heads: tuple[str, ...]) -> dict[st
             given = node.given
             if given is None or given[0] != inputs:
                 given = (inputs, _output_shape(node.layer, inputs))
+                # Past the frozen class: what is kept is no part of the node's value.
                 object.__setattr__(node, "given", given)
             shapes[node.name] = given[1]
     except Exception:  # of any kind: the checks that word it raise it in their order

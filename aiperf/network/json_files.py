@@ -119,6 +119,7 @@ def _as_written(data: bytes) -> Architecture | None:
     if found is None or (end, rest) != (b"]}", b""):
         return None
     try:
+        # With a comma as all others have it: equal nodes share one entry of the cache.
         architecture = Architecture((*map(_node_of_line, lines[:-1]), _node_of_line(lines[-1] + b",")))
     except (ArchitectureError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         return None  # for the reader of any file, which names the place

@@ -37,6 +37,7 @@ def is_broken(data: bytes) -> bool:
     found = _TAIL.search(data[-_LONGEST_TAIL:])
     if found is None:
         return False
+    # The match is counted from the beginning of the tail.
     head = data[: max(0, len(data) - _LONGEST_TAIL) + found.start()]
     return (found[2], found[3]) != (SEAL.encode(), b"%08x" % zlib.crc32(head))
 

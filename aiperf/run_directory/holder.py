@@ -120,7 +120,7 @@ class Machine:
 
 def _has_process(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
+        os.kill(pid, 0)  # signal 0 only asks
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
@@ -133,6 +133,7 @@ def _ticks(process: str) -> int | None:
 
     Raises OSError.
     """
+    # The name of a process may have parentheses and spaces: the fields are behind its last one.
     fields = (_PROC / process / "stat").read_bytes().rpartition(b")")[2].split()
     return None if fields[0] in (b"Z", b"X", b"x") else int(fields[_START_TICKS])
 

@@ -41,6 +41,7 @@ def paces(
     longer = cumulative((every.durations_ms > least_ms).astype(np.int64)).tolist()
     for trial, rows in work.rows():
         replica = int(every.replicas[rows.start])
+        # Any longer interval behind the first one, by sums up to each row.
         kind = kind_of(trial, replica) if longer[rows.stop] > longer[rows.start + 1] else None
         if kind is not None:
             own.setdefault(kind, []).append((replica, rows))

@@ -60,6 +60,7 @@ def curves_of(work: WorkColumns, begins_ms: Numbers) -> Curves:
     trials, times, every = trials[kept], times[kept], every[kept]
     order = np.lexsort((every, times, trials))
     trials, times, every = trials[order], times[order], every[order]
+    # Of the records of one moment the last one stays.
     is_last = np.append((np.diff(times) > 0) | (np.diff(trials) != 0), True) if len(trials) else np.zeros(0, bool)
     return Curves(trials[is_last], times[is_last].astype(np.float64), _highest(trials, every)[is_last])
 
@@ -88,6 +89,7 @@ def _reports(work: WorkColumns, before: Exact) -> tuple[Numbers, Exact]:
     epochs, reports = work.epochs, work.reports
     keys, wanted = (key_of(rows[:, 0], rows[:, 2]) for rows in (epochs, reports))
     rows = np.searchsorted(keys, wanted)
+    # -1 behind the last key: no report is of that.
     known = np.append(keys, -1)[rows] == wanted
     ends = np.searchsorted(epochs[:, 0], np.arange(1, len(work) + 1))
     has_epochs = ends > np.searchsorted(epochs[:, 0], np.arange(len(work)))

@@ -184,7 +184,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | tuple[None
     count, below, found = len(values), 0, 0
     for heads in range(count):
         below += comb(count, heads)
-        if 40 * below > 2**count:
+        if 40 * below > 2**count:  # below / 2^n > 2.5 %, in whole numbers
             break
         found = heads + 1
     ordered = sorted(values)
