@@ -10,12 +10,12 @@ step. Measured for ResNet-50 on the embedded digits in float32, two threads agai
     difference of the loss     0       1.1e-4  1.2e-3  5.3e-3  0.02-0.5  0.015
     of the gradient norm       7e-8    4.8e-3  2.6e-2  1.9e-2  0.02-0.7
 
-In bfloat16, two threads against one, and a processor without instructions for it against one with
-them, the largest of four seeds:
+In bfloat16, two threads against one (12 seeds), and a processor without instructions for it against
+one with them (4), the largest differences of 40 pairs, and the means of steps 3 to 12 and 3 to 24:
 
-    step                       1       2       3       4       their mean from 3 on
-    difference of the loss     2.3e-3  2.5e-2  0.15    0.21    0.18
-    of the gradient norm       8.3e-3  7.8e-2  8.3e-2  0.30
+    step                       1       2       3       mean to 12  mean to 24
+    difference of the loss     2.3e-3  5.2e-2  0.15    0.22        0.18
+    of the gradient norm       9.8e-3  7.8e-2  0.11
 
 Where a repetition begins with the same bits as the run, it must go on with them, too: a run that
 breaks off is repeated once more, and accused if both repetitions agree to the last bit. Elsewhere
@@ -60,7 +60,7 @@ ACCELERATED = "accelerated "
 
 TOLERANCES = {
     "float32": Tolerance(loss=1e-4, norm=2e-3),
-    "mixed_bfloat16": Tolerance(loss=1e-2, norm=5e-2),
+    "mixed_bfloat16": Tolerance(loss=1.5e-2, norm=5e-2),
     "mixed_float16": Tolerance(loss=1e-2, norm=1e-1),
     ACCELERATED + "float32": Tolerance(loss=5e-3, norm=5e-2),
     ACCELERATED + "mixed_bfloat16": Tolerance(loss=2e-2, norm=1e-1),
@@ -69,8 +69,8 @@ TOLERANCES = {
 measured; others follow from the bits of the mantissa of convolutions: 10 in TF32 and float16, 7 in
 bfloat16."""
 
-LEAST_FOR_MEAN = 10
-"""Steps from which on a mean is compared: those of fewer differ too much."""
+LEAST_FOR_MEAN = 20
+"""Steps from which on a mean is compared: those of fewer differ too much (table above)."""
 
 
 def tolerance_of(precision: str, on_cpus: bool) -> Tolerance:

@@ -134,8 +134,11 @@ def test_tolerances_are_by_arithmetic_and_device() -> None:
     assert tolerance_of("another", on_cpus=True) == tolerance_of("mixed_bfloat16", on_cpus=False)
 
 
-MEASURED_IN_BFLOAT16 = ((2.3e-3, 8.3e-3), (2.5e-2, 7.8e-2))
+MEASURED_IN_BFLOAT16 = ((2.3e-3, 9.8e-3), (5.2e-2, 7.8e-2))
 """Largest differences of loss and norm at steps 1 and 2 (`benchmarks.audit.steps`)."""
+
+LEAST_WITHOUT_UPDATES = 0.29
+"""Least difference of the loss of step 2 to that of a training without updates, in bfloat16."""
 
 
 def test_the_tolerances_of_bfloat16_have_a_margin_above_what_honest_trainings_differ_by() -> None:
@@ -143,7 +146,7 @@ def test_the_tolerances_of_bfloat16_have_a_margin_above_what_honest_trainings_di
     for step, measured in enumerate(MEASURED_IN_BFLOAT16, start=1):
         for allowed, largest in zip(tolerance.at(step), measured, strict=True):
             assert 4 * largest < allowed, step
-    assert tolerance.at(2)[0] <= tolerance.most, "the loss of step 2 is compared: it shows the update"
+    assert tolerance.at(2)[0] < LEAST_WITHOUT_UPDATES, "the loss of step 2 shows the update"
     assert [correct_tolerance(images) for images in (360, 50_000)] == [1, 100]
 
 
