@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from aiperf.clock import Clock
 from aiperf.facts import ExchangeFacts
 from replica.trainer.collectives.contract import Collective
+from replica.trainer.hybrid.tally import Tally
 from replica.trainer.schedules import Rate
 from replica.trainer.servers.client import Answer, Servers
 
@@ -54,20 +55,17 @@ class Exchange:
 
     def begin_epoch(self, epoch: int) -> None:
         """Begin to count updates, images, times and bytes of an epoch."""
-        self._epoch = epoch
-        self._staleness: list[int] = []
-        self._own_images = 0
-        self._seconds = {"computing": 0.0, "group": 0.0, "waiting": 0.0}
+        self._tally = Tally(epoch)
         self._bytes_before = self._servers.bytes if self._servers is not None else 0
         self._lap_s = self._clock.monotonic_s()
 
     def lap(self, name: str) -> None:
-        """Count the time since the last lap as "computing", "group" or "waiting".
+        """Count the time since the last lap as "computing_s", "group_s" or "waiting_s".
 
         The three add up to the whole time: it is one clock, read between the parts.
         """
         now_s = self._clock.monotonic_s()
-        self._seconds[name] += now_s - self._lap_s
+        setattr(self._tally, name, getattr(self._tally, name) + now_s - self._lap_s)
         self._lap_s = now_s
 
     def rate(self) -> float:
@@ -86,14 +84,11 @@ class Exchange:
         gradients the rate is 0.
         """
         rate = self.rate() if finite else 0.0
-        own = self._servers.push(gradients, rate, images, self._epoch) if self._servers is not None else None
-        self.lap("waiting")
+        own = self._servers.push(gradients, rate, images, self._tally.epoch) if self._servers is not None else None
+        self.lap("waiting_s")
         answer = self._shared(own)
-        # A histogram: entry n counts the updates whose gradient was n versions old.
-        self._staleness += [0] * (answer.staleness + 1 - len(self._staleness))
-        self._staleness[answer.staleness] += 1
-        self._own_images += images
-        self.lap("group")
+        self._tally.add(images, answer.staleness)
+        self.lap("group_s")
         return answer
 
     def pull(self, averaged: bool = False) -> Answer:
@@ -124,14 +119,4 @@ class Exchange:
     def facts(self) -> ExchangeFacts:
         """The facts of the exchange in the epoch that has begun last; on the root alone."""
         assert self._servers is not None
-        return ExchangeFacts(
-            epoch=self._epoch,
-            group=self._terms.group,
-            updates=sum(self._staleness),
-            images=self._own_images,
-            staleness=tuple(self._staleness),
-            computing_s=self._seconds["computing"],
-            group_s=self._seconds["group"],
-            waiting_s=self._seconds["waiting"],
-            bytes_exchanged=self._servers.bytes - self._bytes_before,
-        )
+        return self._tally.facts(self._terms.group, self._servers.bytes - self._bytes_before)

@@ -9,6 +9,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from aiperf.facts import ExchangeFacts
+from replica.trainer.hybrid.tally import Tally
 from replica.trainer.servers.client import Servers
 from replica.trainer.servers.mailbox import Mailbox
 from replica.trainer.servers.protocol import Applied, Lost, Tag
@@ -144,20 +145,8 @@ class Board:
         # Without an update there is still an epoch, of zeros: the loss is recorded in it.
         found = self._servers.applied(lost.group, done) or [Applied(epoch=done + 1)]
         for each in found:
-            self._record(
-                ExchangeFacts(
-                    epoch=each.epoch,
-                    group=lost.group,
-                    updates=each.updates,
-                    images=each.images,
-                    staleness=each.staleness,
-                    computing_s=0.0,
-                    group_s=0.0,
-                    waiting_s=0.0,
-                    bytes_exchanged=0,
-                    lost=lost.reason[:LONGEST] if each is found[-1] else None,
-                )
-            )
+            tally = Tally(each.epoch, None, each.updates, each.images, list(each.staleness))
+            self._record(tally.lost(lost.group, lost.reason[:LONGEST] if each is found[-1] else None))
 
     def take(self) -> list[ExchangeFacts]:
         """Take the reports that have come since the last call."""

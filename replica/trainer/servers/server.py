@@ -54,11 +54,8 @@ class Server:
         """Gradients whose answers are held back; None: they are not."""
         self._least: dict[int, int] = {}
         """The least number of a question that is answered, for groups that were lost."""
-        self._handlers: dict[int, Callable[[Arrived], None]] = {
+        self._handlers: dict[int, Callable[[bytes], bytes]] = {
             Tag.SET: self._set,
-            Tag.GRADIENT: self._gradient,
-            Tag.VALUES: self._values,
-            Tag.AVERAGE: self._average,
             Tag.STATE: self._state,
             Tag.REPORT: self._report,
             Tag.STOP: self._stop,
@@ -67,6 +64,7 @@ class Server:
             Tag.HOLD: self._hold,
             Tag.RELEASE: self._release,
         }
+        """The answers to questions whose texts are no gradients, nor ask for values."""
 
     def run(self) -> None:
         """Wait for the setting, unless the memory has it, then serve until the end.
@@ -79,7 +77,7 @@ class Server:
             if first.tag == Tag.END:
                 self._post.take_text(first)
                 return
-            self._set(first)
+            self._handle(first)
         else:
             for row in self._memory.rows():
                 self._fold(Row(**dict(zip(Row.model_fields, row.tolist(), strict=True))))
@@ -93,17 +91,28 @@ class Server:
                 self._post.take_text(message)
                 return
             began_s = self._clock.monotonic_s()
-            self._handlers[message.tag](message)
+            self._handle(message)
             self._busy_s += self._clock.monotonic_s() - began_s
 
-    def _set(self, message: Arrived) -> None:
-        data = self._post.take_text(message)
+    def _handle(self, message: Arrived) -> None:
+        if message.tag == Tag.GRADIENT:
+            self._gradient(message)
+            return
+        text = self._post.take_text(message)
+        if message.tag == Tag.VALUES:
+            self._answer(message, self._shard.values)
+        elif message.tag == Tag.AVERAGE:
+            self._answer(message, self._shard.state[AVERAGE])
+        else:
+            self._post.send_text(self._handlers[message.tag](text), message.source, message.tag, message.number)
+
+    def _set(self, text: bytes) -> bytes:
         if self._memory.setting is None:
             # Not if it is asked again, since the answer was lost: groups may have trained these
             # values already.
-            self._memory.set_up(*setting_of(data))
+            self._memory.set_up(*setting_of(text))
             self._begin()
-        self._post.send_text(b"", message.source, message.tag, message.number)
+        return b""
 
     def _begin(self) -> None:
         """Serve what the memory has; with the row of this start it is complete."""
@@ -148,40 +157,30 @@ class Server:
         else:
             self._held.append(message)
 
-    def _hold(self, message: Arrived) -> None:
-        self._post.take_text(message)
+    def _hold(self, text: bytes) -> bytes:
         self._held = self._held or []
-        last = {group: row.number for group, row in sorted(self._last.items()) if self._is_there(row)}
-        self._post.send_text(json.dumps(last).encode(), message.source, message.tag, message.number)
+        return json.dumps(
+            {group: row.number for group, row in sorted(self._last.items()) if self._is_there(row)}
+        ).encode()
 
     def _is_there(self, row: Row) -> bool:
         """True if the group of an update was not lost after it."""
         return row.number >= self._least.get(row.group, 0)
 
-    def _release(self, message: Arrived) -> None:
-        self._post.take_text(message)
+    def _release(self, text: bytes) -> bytes:
         held, self._held = self._held or [], None
         for each in held:
             self._answer(each, self._shard.values, self._last[each.source].staleness)
-        self._post.send_text(b"", message.source, message.tag, message.number)
+        return b""
 
-    def _leave(self, message: Arrived) -> None:
-        left = Left.model_validate_json(self._post.take_text(message))
+    def _leave(self, text: bytes) -> bytes:
+        left = Left.model_validate_json(text)
         self._add(Row(event=Event.LEAVE, group=left.group, number=left.least))
-        self._post.send_text(b"", message.source, message.tag, message.number)
+        return b""
 
-    def _tell_applied(self, message: Arrived) -> None:
-        asked = Asked.model_validate_json(self._post.take_text(message))
-        found = self._memory.applied(asked.group, asked.after)
-        self._post.send_text(APPLIED.dump_json(found), message.source, message.tag, message.number)
-
-    def _values(self, message: Arrived) -> None:
-        self._post.take_text(message)
-        self._answer(message, self._shard.values)
-
-    def _average(self, message: Arrived) -> None:
-        self._post.take_text(message)
-        self._answer(message, self._shard.state[AVERAGE])
+    def _tell_applied(self, text: bytes) -> bytes:
+        asked = Asked.model_validate_json(text)
+        return APPLIED.dump_json(self._memory.applied(asked.group, asked.after))
 
     def _answer(self, message: Arrived, values: Vector, staleness: int = 0) -> None:
         before, answer = self._answers.get(message.source, (0, None))
@@ -196,21 +195,16 @@ class Server:
         header["staleness"], header["stopped"] = staleness, self._stopped
         self._post.send(answer, message.source, message.tag, message.number)
 
-    def _state(self, message: Arrived) -> None:
-        self._post.take_text(message)
+    def _state(self, text: bytes) -> bytes:
         assert self._memory.setting is not None
-        setting = self._memory.setting.model_copy(update={"version": self._shard.version})
-        self._post.send_text(setting.message(self._shard.state), message.source, message.tag, message.number)
+        return self._memory.setting.model_copy(update={"version": self._shard.version}).message(self._shard.state)
 
-    def _report(self, message: Arrived) -> None:
-        self._post.take_text(message)
-        work = Work(updates=self._updates, busy_s=self._busy_s, starts=self._starts)
-        self._post.send_text(work.model_dump_json().encode(), message.source, message.tag, message.number)
+    def _report(self, text: bytes) -> bytes:
+        return Work(updates=self._updates, busy_s=self._busy_s, starts=self._starts).model_dump_json().encode()
 
-    def _stop(self, message: Arrived) -> None:
-        self._post.take_text(message)
+    def _stop(self, text: bytes) -> bytes:
         self._add(Row(event=Event.STOP))
-        self._post.send_text(b"", message.source, message.tag, message.number)
+        return b""
 
 
 def serve(places: GroupPlaces, number: int, clock: Clock) -> None:

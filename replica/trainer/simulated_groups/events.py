@@ -16,8 +16,8 @@ from math import inf
 from operator import itemgetter
 
 from aiperf.facts import ExchangeFacts, ServerFacts
+from replica.trainer.hybrid.tally import Tally
 from replica.trainer.simulated_groups.paces import ExchangePlan
-from replica.trainer.simulated_groups.tally import Tally
 
 LOST = "simulated"
 """Reason of the loss of a group."""
@@ -159,7 +159,7 @@ class GroupsInTime:
         if tally.steps < self._plan.steps(group) and not self._stopped:
             self._compute(group, from_s)
             return
-        self._finished.append((from_s, tally.facts(group, self._update_bytes)))
+        self._finished.append((from_s, tally.facts(group, tally.steps * self._update_bytes)))
         self._tallies[group] = Tally(tally.epoch + 1)
         if tally.epoch < self._plan.epochs and not self._stopped:
             self._begin(group, from_s)
@@ -179,7 +179,7 @@ class GroupsInTime:
                 if tally.steps < self._plan.steps(0):
                     self._compute(0, goes_on_s)
         self._until(self.now_s)
-        self._finished.append((self.now_s, tally.facts(0, self._update_bytes)))
+        self._finished.append((self.now_s, tally.facts(0, tally.steps * self._update_bytes)))
         self._tallies[0] = Tally(tally.epoch + 1)
         return self.now_s - began_s
 

@@ -42,7 +42,7 @@ class HybridUpdate:
         # Frameworks return before the device has computed: a copy waits, so that the lap is true.
         copied(sums)
         if exchange is not None:
-            exchange.lap("computing")
+            exchange.lap("computing_s")
         totals, means = (sums, gradients) if self._group.size == 1 else self._group.average_gradients(gradients, sums)
         if exchange is None:
             return totals, means
@@ -55,7 +55,7 @@ class HybridUpdate:
         if self._scaling is not None:
             sent, finite = self._unscaled(self._scaling, sent)
         sent = self._clipped(sent) if is_root else []
-        exchange.lap("group")
+        exchange.lap("group_s")
         answer = exchange.push(sent, images, finite)
         assign(variables, answer.values)
         return totals, means

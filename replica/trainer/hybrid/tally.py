@@ -1,8 +1,10 @@
-"""The count of a group's updates in an epoch, as its root keeps it."""
+"""The count of a group's updates in an epoch, as its root keeps it, real or simulated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from aiperf.facts import ExchangeFacts
 
@@ -17,6 +19,7 @@ class Tally:
     steps: int = 0
     images: int = 0
     staleness: list[int] = field(default_factory=list)
+    """A histogram: entry n counts the updates whose gradient was n versions old."""
     computing_s: float = 0.0
     group_s: float = 0.0
     waiting_s: float = 0.0
@@ -28,8 +31,8 @@ class Tally:
         self.staleness += [0] * (staleness + 1 - len(self.staleness))
         self.staleness[staleness] += 1
 
-    def facts(self, group: int, update_bytes: int) -> ExchangeFacts:
-        """The facts of the epoch; `update_bytes` are sent and received for an update."""
+    def facts(self, group: int, bytes_exchanged: int) -> ExchangeFacts:
+        """The facts of the epoch."""
         return ExchangeFacts(
             epoch=self.epoch,
             group=group,
@@ -39,22 +42,10 @@ class Tally:
             computing_s=self.computing_s,
             group_s=self.group_s,
             waiting_s=self.waiting_s,
-            bytes_exchanged=self.steps * update_bytes,
+            bytes_exchanged=bytes_exchanged,
             returned=self.returned,
         )
 
-    def lost(self, group: int, reason: str) -> ExchangeFacts:
-        """The facts of a lost group: what the servers have applied in its last epoch."""
-        return ExchangeFacts(
-            epoch=self.epoch,
-            group=group,
-            updates=self.steps,
-            images=self.images,
-            staleness=tuple(self.staleness),
-            computing_s=0.0,
-            group_s=0.0,
-            waiting_s=0.0,
-            bytes_exchanged=0,
-            lost=reason,
-            returned=self.returned,
-        )
+    def lost(self, group: int, reason: str | None) -> ExchangeFacts:
+        """The facts of a lost group: what servers have applied, and the reason at its end."""
+        return replace(self.facts(group, 0), computing_s=0.0, group_s=0.0, waiting_s=0.0, lost=reason)
