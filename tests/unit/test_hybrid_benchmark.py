@@ -15,7 +15,7 @@ from aiperf.records.bodies import GroupExchanged
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from benchmarks import updates
-from benchmarks.hybrid import measures, messages, staleness
+from benchmarks.hybrid import measures, messages, overlap, staleness
 from benchmarks.hybrid.figure import write_figure
 from benchmarks.hybrid.runs import DELAY
 from replica.trainer.servers.zeromq import KEYS
@@ -114,6 +114,10 @@ def test_a_ring_sends_and_receives_each_part_of_the_gradients_twice_but_for_its_
 def test_an_exchange_of_a_root_and_a_server_is_timed(several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEYS, "")  # what the benchmark sets is undone
     assert messages.exchange_ms(1000, 3, several) > 0
+
+
+def test_a_step_that_sends_its_layers_one_by_one_is_timed() -> None:
+    assert overlap.step_ms(overlap.during, 1000, 0.0, 4) > 0
 
 
 def test_paces_that_are_taken_from_records_give_their_staleness_again() -> None:
