@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from aiperf.clock import Clock
-from aiperf.facts import EpochFacts, ServerFacts
+from aiperf.facts import EpochFacts
 from aiperf.wire.messages import Begin
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoints
@@ -129,16 +129,6 @@ class LeadingTraining(GroupTraining):
         if self._servers is None or self._board is None:
             return
         self._board.collect()
-        served = [
-            ServerFacts(
-                epoch=facts.epoch,
-                server=number,
-                updates=found.updates,
-                busy_share=found.busy_share,
-                restarts=found.restarts or None,
-            )
-            for number, found in enumerate(self._servers.report())
-        ]
-        report.exchange(self._board.take(), served)
+        report.exchange(self._board.take(), self._servers.report(facts.epoch))
         images, self._counted = self._exchange.images - self._counted, self._exchange.images
         report.epoch(replace(facts, images_trained=images))

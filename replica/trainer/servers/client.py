@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from aiperf.facts import ServerFacts
 from replica.trainer.servers.mailbox import Arrived, Mailbox
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
@@ -35,16 +36,6 @@ class ServerState:
 
     vectors: Mapping[str, NDArray[np.float32]]
     version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The work of a server since the report before."""
-
-    updates: int
-    busy_share: float
-    restarts: int
-    """How often it was lost, and another process has gone on from its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,19 +176,23 @@ class Servers:
             self._ask(Tag.RELEASE)
         return [ServerState(vectors, setting.version) for setting, vectors in found]
 
-    def report(self) -> list[Served]:
-        """Fetch the work of each server since the last report; on root 0."""
+    def report(self, epoch: int) -> list[ServerFacts]:
+        """Fetch the work of each server in an epoch: since the last report; on root 0."""
         found = [Work.model_validate_json(text) for text in self._ask(Tag.REPORT)]
         now_s = self._post.clock.monotonic_s()
         passed_s = max(now_s - self._since_s, 1e-9)
-        served = []
-        for before, work in zip(self._worked, found, strict=True):
-            # A process that was started since then has counted its seconds from 0, its updates from
-            # the log.
-            busy_s = work.busy_s - (before.busy_s if before.starts == work.starts else 0.0)
-            served.append(
-                Served(work.updates - before.updates, min(1.0, busy_s / passed_s), work.starts - before.starts)
+        served = [
+            ServerFacts(
+                epoch=epoch,
+                server=number,
+                updates=work.updates - before.updates,
+                # A process that was started since then has counted its seconds from 0, its updates
+                # from the log.
+                busy_share=min(1.0, (work.busy_s - (before.starts == work.starts) * before.busy_s) / passed_s),
+                restarts=work.starts - before.starts or None,
             )
+            for number, (before, work) in enumerate(zip(self._worked, found, strict=True))
+        ]
         self._worked, self._since_s = found, now_s
         return served
 

@@ -155,7 +155,7 @@ def test_a_killed_server_goes_on_and_applies_every_update_once(
                 found = roots[1].push(gradient, 0.1, 7, 1)
             assert (found.version, found.images, found.staleness) == (8, 56, 0)
             np.testing.assert_array_equal(found.values[0], expected.values[0])
-            (work,) = roots[0].report()
+            (work,) = roots[0].report(1)
             assert (work.updates, work.restarts) == (8, 2)
             assert [each.updates for each in roots[0].applied(1, 0)] == [4]
             end_processes(one, [2])

@@ -76,8 +76,8 @@ def test_staleness_counts_the_updates_of_others_since_the_values_were_taken() ->
         assert (late.staleness, late.version, late.images) == (3, 4, 8)
         assert other.push(gradient, 0.1, 1).staleness == 0
         assert one.push(gradient, 0.1, 1).staleness == 2
-        assert [served.updates for served in one.report()] == [6, 6]
-        assert [served.updates for served in one.report()] == [0, 0], "since the last report"
+        assert [served.updates for served in one.report(1)] == [6, 6]
+        assert [served.updates for served in one.report(1)] == [0, 0], "since the last report"
 
 
 def test_a_lost_group_is_recorded_with_what_was_applied_of_its_last_epoch() -> None:
