@@ -7,7 +7,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from scipy import optimize
 from scipy.special import stdtrit
 
 from analysis.output.figures.style import COLOURS
@@ -217,3 +220,31 @@ def test_a_series_of_models_says_where_its_laws_end(tmp_path: Path) -> None:
         "the others would have nothing to train, and the score would be lower than these laws expect"
     )
     assert of((half, whole), "weak") is None, "the models grow"
+
+
+def test_a_notebook_finds_the_same_numbers_in_the_table(tmp_path: Path) -> None:
+    """From scaling.csv alone; the interval by another way: shares that an F test bears.
+
+    How often an interval holds the truth is in `test_laws`.
+    """
+    one, noise = one_run(tmp_path / "one", 1, 2, 0), np.random.default_rng(5)
+    sizes = (1, 2, 4, 8, 16)
+    scores = [1e12 * (1 + 0.01 * noise.standard_normal()) / (0.08 + 0.92 / size) for size in sizes]
+    rows = scaling_rows([strong(one, m, 96 // m, score) for m, score in zip(sizes, scores, strict=True)], "strong")
+    _write(tmp_path / "out", rows, "strong")
+
+    table = pd.read_csv(tmp_path / "out" / "scaling.csv")
+    m, r = (table[name].to_numpy() / table[name][0] for name in ("ranks", "score_ops"))
+    assert list(table["efficiency"]) == pytest.approx(list(r / m))
+
+    def left(share: float) -> float:
+        """Sum of squared relative residuals of 1/r at the best scale."""
+        law = (share + (1 - share) / m) * r
+        return float(((1 - law * law.sum() / (law @ law)) ** 2).sum())
+
+    best = optimize.minimize_scalar(left, bounds=(0, 1), method="bounded", options={"xatol": 1e-10})
+    bound = best.fun * (1 + stdtrit(len(m) - 2, 0.975) ** 2 / (len(m) - 2))
+    ends = [optimize.brentq(lambda share: left(share) - bound, *side) for side in ((-0.5, best.x), (best.x, 1))]
+    (fit, _) = json.loads((tmp_path / "out" / "scaling.json").read_text())["fits"]
+    assert [fit["law"], fit["value"]] == ["Amdahl", pytest.approx(best.x, abs=1e-5)]
+    assert [fit["low"], fit["high"]] == pytest.approx(ends, abs=1e-5)
