@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -45,16 +46,21 @@ def _counted(words: Iterable[str]) -> Mapping[tuple[str, ...], float]:
 
 
 def _waits(status: RunStatus) -> Mapping[tuple[str, ...], float]:
-    """Shares by replica, node and what was waited for."""
+    """Shares by what was waited for: of the mean replica, and of the one that waits most.
+
+    Its status has those of each replica: as metrics they would double the time of a scrape.
+    """
+    shares = {
+        "input": [each.input_share for each in status.replicas],
+        "all-reduce": [each.all_reduce_share for each in status.replicas],
+        "servers": [each.servers_share for each in status.replicas],
+    }
+    known = {cause: [share for share in found if share is not None] for cause, found in shares.items()}
     return {
-        (str(each.replica), each.node or "", cause): share
-        for each in status.replicas
-        for cause, share in (
-            ("input", each.input_share),
-            ("all-reduce", each.all_reduce_share),
-            ("servers", each.servers_share),
-        )
-        if share is not None
+        (cause, of): value
+        for cause, found in known.items()
+        if found
+        for of, value in (("mean", fmean(found)), ("most", max(found)))
     }
 
 
@@ -89,9 +95,8 @@ METRICS: Mapping[str, Metric] = {
     "aiperf_replica_working_ops": Metric("Operations per second while a replica trained or evaluated.", lambda status: {
         (str(each.replica), each.node or ""): each.working_ops for each in status.replicas
         if each.working_ops is not None}, ("replica", "node")),
-    "aiperf_replica_waiting_share": Metric(
-        "Share of a replica's training in which it waited; absent where it was not measured.", _waits,
-        ("replica", "node", "waits_for")),
+    "aiperf_waiting_share": Metric(
+        "Share of training in which replicas waited; absent if it was not measured.", _waits, ("waits_for", "of")),
 }  # fmt: skip
 """All metrics by name."""
 

@@ -64,6 +64,7 @@ def read(*found: RunStatus) -> dict[str, dict[tuple[str, ...], float]]:
 
 def test_a_run_in_progress() -> None:
     lost = replica(1, state="lost", phase="idle", working_ops=None, node=None)
+    lost = lost.model_copy(update={"input_share": 0.75})
     found = read(status(replica(0, input_share=0.25, all_reduce_share=0.0), lost))
     one = "0" * 12
     assert {labels[1]: value for labels, value in found["aiperf_state"].items()} == {
@@ -80,8 +81,13 @@ def test_a_run_in_progress() -> None:
     assert found["aiperf_replicas_in_phase"] == {(one, "train"): 1}, "a lost replica has no phase"
     assert found["aiperf_replica_operations"] == {(one, "n0", "0"): 1e16, (one, "", "1"): 1e16 + 1}
     assert found["aiperf_replica_working_ops"] == {(one, "n0", "0"): 1e12}
-    waits = {(one, "n0", "0", "input"): 0.25, (one, "n0", "0", "all-reduce"): 0.0}
-    assert found["aiperf_replica_waiting_share"] == waits, "what was not measured is absent"
+    waits = {(cause, of): value for (_, of, cause), value in found["aiperf_waiting_share"].items()}
+    assert waits == {
+        ("input", "mean"): 0.5,
+        ("input", "most"): 0.75,
+        ("all-reduce", "mean"): 0.0,
+        ("all-reduce", "most"): 0.0,
+    }, "what was not measured is absent"
     assert (found["aiperf_slow_replicas"], found["aiperf_unhealthy_nodes"]) == ({(one,): 1}, {(one,): 0})
     assert "aiperf_models_reached" not in found
 
