@@ -64,10 +64,22 @@ class Shard:
     def apply(self, gradient: Vector, rate: float, version: int) -> int:
         """Apply a gradient that was computed on a version of the values; give its staleness.
 
-        The staleness is the number of updates since that version. The gradient is changed.
+        The staleness is the number of updates since that version. The gradient is changed. An
+        update at a rate of 0 counts, and leaves all vectors as they are, momentum among them.
         """
         staleness = self.version - version
         before, after = self.state, self._states[(self._updates + 1) % 2]
+        if rate:
+            self._change(before, after, gradient, rate, staleness)
+        else:
+            for name, vector in before.items():
+                after[name][:] = vector
+        self._updates += 1
+        self.version += 1
+        return staleness
+
+    def _change(self, before: Vectors, after: Vectors, gradient: Vector, rate: float, staleness: int) -> None:
+        """Write the vectors after an update."""
         if self._recipe.staleness_aware:
             rate /= 1 + staleness  # Zhang et al. 2016
         kept = np.float32(1) - np.float32(self._recipe.weight_decay) * np.float32(rate)
@@ -79,6 +91,3 @@ class Shard:
         # The optimiser is done with the gradient: its memory serves as the temporary vector.
         np.multiply(after[VALUES], np.float32(1 - AVERAGING), out=gradient)
         after[AVERAGE][:] += gradient
-        self._updates += 1
-        self.version += 1
-        return staleness

@@ -21,7 +21,7 @@ class HybridUpdate:
 
     With float16, every group scales its loss by a factor of its own, as Keras's
     `LossScaleOptimizer` does: servers get gradients without it. A step whose gradients are not
-    finite is sent as zeros at a rate of 0: its images count, and no value changes.
+    finite is sent as zeros at a rate of 0: its images count, and the servers change nothing.
     """
 
     compilable = False

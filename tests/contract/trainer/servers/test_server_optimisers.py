@@ -69,3 +69,16 @@ def test_an_update_leaves_the_state_before_it_whole(name: str) -> None:
     for kept, vector in before.items():
         np.testing.assert_array_equal(state[kept], vector)
         assert not np.array_equal(shard.state[kept], vector), kept
+
+
+@pytest.mark.parametrize("name", list(SERVER_OPTIMISERS))
+def test_an_update_at_a_rate_of_zero_counts_and_changes_nothing(name: str) -> None:
+    shard = shard_of(Recipe(optimiser=name, momentum=0.9, weight_decay=0.01), np.ones(20, np.float32))
+    shard.apply(np.ones(20, np.float32), 0.1, 0)
+    before = {kept: vector.copy() for kept, vector in shard.state.items()}
+    assert shard.apply(np.zeros(20, np.float32), 0.0, 0) == 1
+    assert shard.version == 2
+    for kept, vector in before.items():
+        np.testing.assert_array_equal(shard.state[kept], vector)
+    shard.apply(np.ones(20, np.float32), 0.1, 2)
+    assert not np.array_equal(shard.values, before["values"])
