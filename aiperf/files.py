@@ -10,6 +10,8 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +54,25 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+@contextmanager
+def temporary_folder(prefix: str = "aiperf-", within: Path | None = None) -> Iterator[Path]:
+    """A folder that is removed at the end of the block. Raises OSError if it cannot be made."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that can be removed of it, whatever interrupts the removal."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:  # Ctrl-C: begun anew before it goes on
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -10,7 +10,6 @@ the curve of the machine file allows.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log2, sqrt
@@ -22,6 +21,7 @@ from scipy.stats import t as student
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
+from aiperf.files import temporary_folder
 from aiperf.rules.score import regulated
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import RunData, read_run
@@ -181,8 +181,8 @@ def _sample(rehearsal: Rehearsal, replicas: int, seed: int) -> Sample:
     if run.suite == "science":  # weak scaling: as many models a replica in each size
         science = config.science.model_copy(update={"instances": config.science.instances * replicas})
         config = config.model_copy(update={"science": science})
-    with tempfile.TemporaryDirectory(prefix="aiperf-predict-") as folder:
-        root = Path(folder) / "run"
+    with temporary_folder("aiperf-predict-") as folder:
+        root = folder / "run"
         outcome = conduct(root, replace(rehearsal, config=config))
         data = read_run(RunPaths(root))
         report = build_report(data)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.cli.waiting import finish
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, UsageError
+from aiperf.files import temporary_folder
 from aiperf.records.chain import hash_of
 from aiperf.records.run_head import final_head
 from aiperf.run_directory.manifest import read_manifest
@@ -86,8 +86,8 @@ def sign(statement: str, key: Path) -> dict[str, bytes]:
     private half an agent has. Raises UsageError if it cannot sign, and EnvironmentNotReadyError
     without ssh-keygen.
     """
-    with tempfile.TemporaryDirectory(prefix="aiperf-") as folder:
-        file = Path(folder) / STATEMENT
+    with temporary_folder() as folder:
+        file = folder / STATEMENT
         file.write_text(statement, encoding="utf-8")
         done = _ssh_keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key), str(file)])
         signature = file.with_name(SIGNATURE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 
 from aiperf.clock import SystemClock
 from aiperf.errors import AiperfError, RunDirectoryError
+from aiperf.files import temporary_folder
 from aiperf.records.chain import hash_of
 from aiperf.records.damage import Damage
 from aiperf.records.run_head import final_head
@@ -166,8 +166,8 @@ def opened_run(path: Path) -> Iterator[Path]:
     if not is_archive(path):
         yield path
         return
-    with _unwound_by_signals(), tempfile.TemporaryDirectory(prefix="aiperf-") as folder:
-        yield open_archive(path, Path(folder))
+    with _unwound_by_signals(), temporary_folder() as folder:
+        yield open_archive(path, folder)
 
 
 @contextmanager

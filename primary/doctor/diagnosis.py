@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from aiperf.answers import ask_and_wait
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError
+from aiperf.files import remove_folder
 from primary import preflight
 from primary.doctor.checks import findings_of
 from primary.doctor.examiners import Visit, examine_nodes
@@ -57,7 +57,7 @@ def diagnose(order: Order, clock: Clock) -> list[Finding]:
             visit = Visit(order.config, launcher, clock, folder, steps, order.limit_s)
             answers, silent = asyncio.run(examine_nodes(visit))
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         evidence = replace(evidence, answers=answers, silent=silent, per_node=launcher.per_node)
     return findings_of(evidence)
 

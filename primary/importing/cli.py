@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 
 from aiperf.cli.command import Command, add_action, write_output
@@ -14,6 +13,7 @@ from aiperf.config.settings import load_config
 from aiperf.config.space import read_space
 from aiperf.config.toml_text import as_toml
 from aiperf.errors import EXIT_DONE
+from aiperf.files import temporary_folder
 from aiperf.untrusted.text import cut
 from primary.importing.experiment import Translation, read_experiment
 
@@ -64,8 +64,8 @@ def _import(arguments: argparse.Namespace) -> int:
 
 def _check_space(text: str) -> None:
     """Raise ConfigError if a run could not use the space."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "search_space.json"
+    with temporary_folder() as folder:
+        file = folder / "search_space.json"
         file.write_text(text, encoding="utf-8")
         read_space(file)
 

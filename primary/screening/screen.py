@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from aiperf.clock import Clock, format_utc
 from aiperf.config.placement import nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.files import temporary_folder
 from aiperf.screening.fabric import Meeting, slow_pairs
 from aiperf.screening.judgement import LOWER_SHARE
 from aiperf.screening.messages import Row
@@ -53,11 +52,8 @@ def screen(order: Order, clock: Clock, say: Callable[[str], None]) -> Outcome:
     """Screen the nodes. Raises EnvironmentNotReadyError if the launcher cannot start any."""
     if problems := preflight.launcher_problems(order.config):
         raise EnvironmentNotReadyError(problems)
-    folder = Path(tempfile.mkdtemp(prefix=".aiperf-screen-", dir=order.folder))
-    try:
+    with temporary_folder(".aiperf-screen-", order.folder) as folder:
         return asyncio.run(screen_by(make_launcher(order.config, clock), order, folder, clock, say))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def screen_by(

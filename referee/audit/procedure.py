@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.files import temporary_folder
 from aiperf.records.run_head import final_head
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import source_hash
@@ -95,8 +95,8 @@ def _repeat(
     extent = Extent(order.steps, order.retrain, order.data_dir, known_seed)
     report(f"repeating the first {'epochs' if order.retrain else 'steps'} of trials {trials}")
     # Outside the run directory, which an audit must leave as it is.
-    with tempfile.TemporaryDirectory(prefix="aiperf-audit-") as folder:
-        repetitions = Repetitions(recorded, Path(folder), extent)
+    with temporary_folder("aiperf-audit-") as folder:
+        repetitions = Repetitions(recorded, folder, extent)
         asyncio.run(repetitions.run(trials))
         return repetitions
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from aiperf.cli.packages import to_install
 from aiperf.errors import EnvironmentNotReadyError, UsageError
+from aiperf.files import temporary_folder
 from aiperf.frameworks.training_imports import import_lean
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
@@ -98,8 +98,8 @@ class CountSource:
             return
         assert self.architecture is not None
         # A file even for a known architecture: other processes count it, too.
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "architecture.json"
+        with temporary_folder() as folder:
+            path = folder / "architecture.json"
             path.write_text(to_json(self.architecture), encoding="utf-8")
             yield path
 

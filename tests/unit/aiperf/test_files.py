@@ -1,13 +1,14 @@
-"""Atomic writes."""
+"""Atomic writes and temporary folders."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aiperf.files import write_atomically
+from aiperf.files import temporary_folder, write_atomically
 from aiperf.storage.durable import volatile
 
 
@@ -39,3 +40,21 @@ def test_only_a_volatile_context_leaves_it_to_the_system_when_bytes_reach_the_di
     assert synced == []
     write_atomically(tmp_path / "file", b"kept")
     assert len(synced) == 2  # the file and its name
+
+
+def test_a_temporary_folder_goes_whole_even_if_its_removal_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = iter([KeyboardInterrupt])
+    real = os.rmdir
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        for error in calls:
+            raise error
+        real(*arguments, **options)
+
+    monkeypatch.setattr(os, "rmdir", interrupted)
+    with pytest.raises(KeyboardInterrupt), temporary_folder("aiperf-", tmp_path) as folder:
+        (folder / "run").mkdir()
+        (folder / "run" / "file").write_text("some text")
+    assert list(tmp_path.iterdir()) == []
