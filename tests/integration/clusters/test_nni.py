@@ -75,8 +75,9 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
         "--set",
         "search.hpo=none",
         *AT_RANDOM,
+        *("--set", "simulated.fail_trials=[3]"),
         "--set",
-        "simulated.fail_trials=[3]",
+        "simulated.hang_trials=[5]",  # it works until it is cancelled, however slow this machine is
         "--set",
         "simulated.epoch_seconds=1",
     )
