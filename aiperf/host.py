@@ -22,8 +22,8 @@ of the environment does, so that no run describes another machine by accident or
 
 CPUS = "sys/devices/system/cpu"
 
-CAP_SYS_ADMIN = 21
-"""The bit of this capability (linux/capability.h)."""
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+"""The bits of these capabilities (linux/capability.h)."""
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LETTERS = {"Data": "d", "Instruction": "i"}
@@ -69,16 +69,16 @@ class Host:
                 return _numbers(value)
         return frozenset(range(self.online_cpus()))
 
-    def administers(self) -> bool:
-        """True if this process has CAP_SYS_ADMIN (capabilities(7)).
+    def may(self, *capabilities: int) -> bool:
+        """True if this process has one of the capabilities (capabilities(7)).
 
-        Root lacks it in most containers.
+        Root lacks CAP_SYS_ADMIN in most containers.
         """
         for line in self._text("proc/self/status").splitlines():
             name, _, value = line.partition(":")
             if name == "CapEff":
                 with contextlib.suppress(ValueError):
-                    return bool(int(value, 16) >> CAP_SYS_ADMIN & 1)
+                    return any(int(value, 16) >> each & 1 for each in capabilities)
         return os.geteuid() == 0
 
     def cpu_quota(self) -> float | None:

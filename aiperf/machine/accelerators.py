@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiperf.config.sections.base import Precision
 from aiperf.errors import TrialFailedError
-from aiperf.host import this_host
+from aiperf.host import CAP_SYS_ADMIN, this_host
 from aiperf.machine.vendors import VENDORS, Accelerator, Fields, Vendor, listed_here, vendor_of_node
 from aiperf.wire.messages import UNFIT
 
@@ -46,7 +46,7 @@ def restricted_counters() -> bool | None:
         parameters = (host.root / DRIVER_PARAMETERS).read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    return "RmProfilingAdminOnly: 1" in parameters and not host.administers()
+    return "RmProfilingAdminOnly: 1" in parameters and not host.may(CAP_SYS_ADMIN)
 
 
 class AcceleratorSamples:

@@ -22,7 +22,7 @@ import numpy as np
 from aiperf.answers import LOCALE, ask_and_wait
 from aiperf.clock import SystemClock, format_utc
 from aiperf.errors import AiperfError
-from aiperf.host import this_host
+from aiperf.host import CAP_PERFMON, CAP_SYS_ADMIN, this_host
 from aiperf.machine.memory import prefer_oom_kill
 from aiperf.network.operations import count
 from aiperf.ranks import rank_numbers
@@ -140,7 +140,8 @@ def why_not(paranoid: Path = PARANOID) -> str | None:
         level = int(paranoid.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return "this kernel has no performance events"
-    if level > MOST_PARANOID and os.geteuid() != 0:
+    # perf_event_open(2): either capability is enough, whatever the level.
+    if level > MOST_PARANOID and not this_host().may(CAP_PERFMON, CAP_SYS_ADMIN):
         return f"not permitted: kernel.perf_event_paranoid is {level}; {MOST_PARANOID} or less allows it"
     return None
 

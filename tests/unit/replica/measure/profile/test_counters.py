@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from aiperf import host
 from replica.measure.profile.step import FLOATING_POINT, CpuCounters, gpu_reason, parse, why_not
 
 PRINTED = """# started on Mon Nov 23 09:00:00 2026
@@ -34,12 +34,23 @@ def test_what_perf_cannot_do_is_said_in_its_words() -> None:
     assert found.floating_point is None
 
 
+def grant(capabilities: int) -> None:
+    """Give this process capabilities on the imitated machine."""
+    status = host.ROOT / "proc/self/status"
+    status.parent.mkdir(parents=True, exist_ok=True)
+    status.write_text(f"Name:\tpython\nCapEff:\t{capabilities:016x}\n")
+
+
 def test_a_kernel_that_forbids_counting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(host, "ROOT", tmp_path)
     level = tmp_path / "perf_event_paranoid"
     level.write_text("4\n")
-    assert why_not(level) == "not permitted: kernel.perf_event_paranoid is 4; 2 or less allows it"
+    capabilities = {"none": 0, "CAP_PERFMON": 1 << 38, "CAP_SYS_ADMIN": 1 << 21, "root in a container": 0xA80425FB}
+    for name, bits in capabilities.items():
+        grant(bits)
+        refused = "" if name.startswith("CAP") else "kernel.perf_event_paranoid is 4; 2 or less allows it"
+        assert (why_not(level) or "").removeprefix("not permitted: ") == refused, name
     level.write_text("2\n")
     assert why_not(level) is None
     assert why_not(tmp_path / "missing") == "this kernel has no performance events"
@@ -58,8 +69,8 @@ def test_gpus_that_are_not_there_have_no_counters(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("replica.measure.profile.step.find_accelerators", lambda: ())
     assert gpu_reason() == "no GPU"
     monkeypatch.setattr("replica.measure.profile.step.find_accelerators", lambda: ("one",))
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr("aiperf.host.ROOT", tmp_path)
+    monkeypatch.setattr(host, "ROOT", tmp_path)
+    grant(0)
     parameters = tmp_path / "proc" / "driver" / "nvidia" / "params"
     parameters.parent.mkdir(parents=True)
     assert gpu_reason().startswith("not an NVIDIA GPU")
