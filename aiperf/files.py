@@ -20,7 +20,7 @@ from typing import BinaryIO
 from aiperf.storage.durable import sync
 from aiperf.storage.error_texts import why_not_written
 from aiperf.storage.names import refresh, sync_directory
-from aiperf.storage.patience import with_patience
+from aiperf.storage.patience import once_more, with_patience
 
 
 def keep_others_from_writing() -> None:
@@ -141,13 +141,15 @@ def remove_temporaries(folder: Path) -> int:
         # They may be those of ranks on other nodes, which this node's listing does not show yet.
         refresh(folder)
     with contextlib.suppress(OSError):
-        paths = list(folder.iterdir())
+        paths = once_more(lambda: list(folder.iterdir()))
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             found += remove_temporaries(path)
         elif path.match(".*.tmp"):
-            path.unlink(missing_ok=True)
-            found += 1
+            # One that stays must not keep the others.
+            with contextlib.suppress(OSError):
+                once_more(lambda path=path: path.unlink(missing_ok=True))  # type: ignore[misc]
+                found += 1
     return found
 
 

@@ -9,6 +9,7 @@ import secrets
 from pathlib import Path
 
 from aiperf.storage.durable import sync
+from aiperf.storage.patience import once_more
 
 ANSWERS_OF_LINKS = frozenset({errno.EEXIST, errno.ENOENT, errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """Errors of a hard link that say nothing against links themselves."""
@@ -52,7 +53,7 @@ def refresh(folder: Path) -> None:
     """
     look = folder / f".look.{secrets.token_hex(6)}.tmp"
     look.touch(exist_ok=False)
-    look.unlink(missing_ok=True)
+    once_more(lambda: look.unlink(missing_ok=True))
 
 
 def sync_directory(path: Path) -> None:

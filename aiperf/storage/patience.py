@@ -162,6 +162,19 @@ def is_there(path: Path) -> bool:
     return with_patience(path.exists, path)
 
 
+def once_more(action: Callable[[], T]) -> T:
+    """Do something with files, and again at once if its error may pass. Raises OSError.
+
+    For what nobody should wait for: the tidying at the end of a run.
+    """
+    try:
+        return action()
+    except OSError as error:
+        if not may_pass(error):
+            raise
+        return action()
+
+
 def with_patience(action: Callable[[], T], what: object) -> T:
     """`Patience.attempt` with the policy of this process."""
     return PATIENCE.attempt(action, what)

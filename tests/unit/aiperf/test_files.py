@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aiperf.files import temporary_folder, write_atomically
+from aiperf.files import remove_temporaries, temporary_folder, write_atomically
 from aiperf.storage.durable import volatile
 
 
@@ -58,3 +60,22 @@ def test_a_temporary_folder_goes_whole_even_if_its_removal_is_interrupted(
         (folder / "run").mkdir()
         (folder / "run" / "file").write_text("some text")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["open", "unlink", "listdir"])
+def test_a_folder_is_tidied_though_one_call_after_the_other_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    (tmp_path / "history").mkdir()
+    for folder in (tmp_path, tmp_path / "history"):
+        (folder / ".report.json.12ab.tmp").write_text("half of it")
+    real, calls = getattr(os, call), itertools.count()
+
+    def fails_now_and_then(*arguments: Any, **options: Any) -> Any:
+        if next(calls) % 2 == 0:
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(os, call, fails_now_and_then)
+    assert remove_temporaries(tmp_path) >= 2
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
