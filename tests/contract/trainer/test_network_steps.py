@@ -17,6 +17,7 @@ from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, ConvTranspose, Dense, Dropout, Flatten, InputArray, LeakyReLU
 from replica.measure.profile.networks import NETWORK_STEPS
 from tests.support.folders import ROOT
+from tests.support.trainings.installed import need_frameworks
 
 VOLUMES = Architecture(
     (
@@ -99,6 +100,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("framework", tuple(NETWORK_STEPS))
 def test_a_step_lowers_the_mean_square_of_all_outputs(framework: str, precision: str, work: Work) -> None:
+    need_frameworks(framework)
     found = work(framework)[precision]
     assert found["outputs"] == [[4, 8, 8, 8, 1], [4, 3]]
     assert found["first"] == pytest.approx(found["mean_square"], rel=1e-4 if precision == "float32" else 2e-2)

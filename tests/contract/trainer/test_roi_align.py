@@ -23,6 +23,7 @@ from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.built import architecture_of
 from replica.trainer.model.roi_align import RoiAligned
 from tests.support.folders import ROOT
+from tests.support.trainings.installed import need_frameworks
 
 Array = NDArray[np.float32]
 
@@ -75,6 +76,7 @@ def examples() -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("framework", tuple(FRAMEWORKS))
 def test_every_framework_interpolates_as_plain_loops_do(framework: str, tmp_path: Path) -> None:
+    need_frameworks(framework)
     features, boxes = examples()
     np.savez(tmp_path / "given.npz", features=features, boxes=boxes, settings=(BINS, SAMPLES, STRIDE))
     done = subprocess.run(

@@ -29,6 +29,7 @@ from replica.trainer.frameworks import FRAMEWORKS
 from search_space.resnet import resnet
 from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun, aiperf
+from tests.support.trainings.installed import need_frameworks
 from workloads.networks import NETWORKS
 
 
@@ -279,6 +280,7 @@ def check_work(framework: str, work: Mapping[str, KindWork]) -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_shows_its_phases_and_its_memory(framework: str, tmp_path: Path) -> None:
+    need_frameworks(framework)
     (tmp_path / "small.json").write_text(to_json(SMALL))
     settings = ProfileSettings(
         output=str(tmp_path / "profile.json"),

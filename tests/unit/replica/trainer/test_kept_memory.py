@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.trainings.installed import need_frameworks
+
 PROGRAM = """
 import resource
 from replica.trainer.frameworks.torch.memory import keep_freed_memory
@@ -23,6 +25,7 @@ print(mapped_anew, faults())
 
 
 def test_freed_memory_is_kept_for_the_next_step() -> None:
+    need_frameworks("torch")
     result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     mapped_anew, kept = map(int, result.stdout.split())
     assert kept < mapped_anew / 10
