@@ -31,6 +31,7 @@ from tests.support.nodes.imitated import imitate_devices
 from tests.support.nodes.screened import screened
 from tests.support.processes import family
 from tests.support.runs import AT_RANDOM, report
+from tests.support.trainings.installed import need_frameworks
 
 LIMIT_S = 560
 """Each good node loads PyTorch once."""
@@ -56,6 +57,7 @@ if "replica.agent.screen" in words:
 
 @pytest.mark.timeout(LIMIT_S + 40)
 def test_broken_nodes_cost_their_own_lines_and_the_others_are_measured(ssh_hosts: Hosts, tmp_path: Path) -> None:
+    need_frameworks("torch")
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "sitecustomize.py").write_text(FAULTY_PYTHON)
     path = f'export PYTHONPATH="{tmp_path}/python:{":".join(sys.path)}"'
@@ -95,6 +97,7 @@ def test_broken_nodes_cost_their_own_lines_and_the_others_are_measured(ssh_hosts
 
 @pytest.mark.timeout(LIMIT_S + 60)
 def test_nodes_exchange_tensors_and_a_rehearsal_takes_their_all_reduce(tmp_path: Path) -> None:
+    need_frameworks("torch")
     screened = tmp_path / "screened"
     result = aiperf(
         "screen",
@@ -142,6 +145,7 @@ def test_nodes_exchange_tensors_and_a_rehearsal_takes_their_all_reduce(tmp_path:
 @pytest.mark.timeout(LIMIT_S)
 def test_the_accelerators_of_a_node_exchange_with_each_other(tmp_path: Path) -> None:
     """Two processes of a node, each with the device that its environment leaves it."""
+    need_frameworks("torch")
     devices = tuple(Device(f"gpu{index}", "an accelerator", None, {}, 1, index) for index in range(2))
     order = Meet(rank=0, size=2, token="a secret", limit_s=120.0, quick=True, one_host=True, inside=True)
     answers: list[Listening | Exchanged] = []
