@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C ends a program whose modules are still being imported, without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import atexit
 import difflib
@@ -10,8 +17,6 @@ import gc
 import os
 import pwd
 import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -177,4 +182,6 @@ def start() -> int:
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(start())
