@@ -176,7 +176,13 @@ def profile_step(settings: ProfileSettings) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        env={**without_ranks(), **SAFE_PATH, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        # Recordings of a process that is killed go with the folder of its result.
+        env={
+            **without_ranks(),
+            **SAFE_PATH,
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "TMPDIR": str(Path(settings.output).absolute().parent),
+        },
     )
     if done.returncode != 0:
         said = " | ".join(done.stderr.strip().splitlines()[-3:])
