@@ -75,7 +75,7 @@ check: packages
 unit: test-env
 	$(BIN)/pytest tests/unit tests/contract
 
-# Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,slurm,nni),
+# Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,ray,slurm,nni),
 # of all kinds (MENU=kill,freeze,...); TRAINER=keras trains for real and takes its time;
 # SUITE=automl,science attacks runs of both suites in turn, SUITE=hybrid real trainings of groups with a server.
 KILLS ?= 100

@@ -1,7 +1,7 @@
 """The fault campaign: drawn faults in real runs, after which the books are checked.
 
 python -m tests.faults.campaign --faults 100 [--seed 1] [--under local,ssh] [--menu kill,freeze]
-                                [--suite automl,science,hybrid]
+                                [--suite automl,science,hybrid,hybrid-torch]
 
 The last line is `faults: faults=<n> lost=<n> doubled=<n> leftovers=<n> wrong_status=<n>
 double_claims=<n>`, or with `--format json` a document with the counts of each kind of fault under
@@ -30,10 +30,10 @@ from tests.faults.loads import LOADS
 from tests.faults.menu import MENU, Fault
 
 FAULTS_PER_RUN = 20
-START_S = {"local": 15, "ssh": 20, "slurm": 30, "nni": 45}
+START_S = {"local": 15, "ssh": 20, "ray": 30, "slurm": 30, "nni": 45}
 KERAS_FACTOR = 4
 LONG_S = 3600
-ONLY_IF_NAMED = frozenset({"slurm", "nni"})
+ONLY_IF_NAMED = frozenset({"ray", "slurm", "nni"})
 """Grounds that take more of a machine: see docs/faults.md."""
 
 

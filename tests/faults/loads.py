@@ -22,6 +22,8 @@ class Load(Protocol):
     trainer: str | None
     """The only trainer that does this work; None: any."""
     replicas: int
+    in_groups: bool
+    """True if a kill of a group's rank or of a parameter server waits for one."""
 
     def words(self, folder: Path, faults: int) -> list[str]:
         """Options of `aiperf run` for work that lasts for this many faults; `folder` is its own."""
@@ -36,6 +38,7 @@ class Automl:
     ends = frozenset({"deadline"})
     trainer: str | None = None
     replicas = 3
+    in_groups = False
 
     def words(self, folder: Path, faults: int) -> list[str]:
         return ["--dataset", "digits"]
@@ -50,6 +53,7 @@ class Science:
     ends = frozenset({"completed", "deadline"})
     trainer: str | None = None
     replicas = 3
+    in_groups = False
     workloads: tuple[str, ...] = ("hepcnn", "resnet-hep")
     samples = (96, 32)
 
@@ -97,12 +101,18 @@ class Hybrid(Science):
 
     trainer: str | None = "keras"
     replicas = 1
+    in_groups = True
     workloads: tuple[str, ...] = ("hepcnn",)
     samples = (1024, 64)
+
+    def __init__(self, framework: str = "tensorflow") -> None:
+        self._framework = framework
 
     def words(self, folder: Path, faults: int) -> list[str]:
         return [
             *super().words(folder, faults),
+            "--framework",
+            self._framework,
             "--instances",
             str(max(2, faults // 2)),
             "--set",
@@ -148,5 +158,5 @@ def _model_flaws(model: tuple[str, int], trials: Sequence[int], bodies: Sequence
     return found
 
 
-LOADS: dict[str, Load] = {"automl": Automl(), "science": Science(), "hybrid": Hybrid()}
+LOADS: dict[str, Load] = {"automl": Automl(), "science": Science(), "hybrid": Hybrid(), "hybrid-torch": Hybrid("torch")}
 """By the name of the suite; `hybrid` is a science run of groups with parameter servers."""

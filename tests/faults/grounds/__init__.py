@@ -10,6 +10,7 @@ GROUNDS: Registry[Ground] = Registry(
     {
         "local": "tests.faults.grounds.local:LOCAL",
         "ssh": "tests.faults.grounds.ssh:SSH",
+        "ray": "tests.faults.grounds.ray:RAY",
         "slurm": "tests.faults.grounds.slurm:SLURM",
         "nni": "tests.faults.grounds.nni:NNI",
     },

@@ -6,6 +6,7 @@ import random
 from typing import ClassVar
 
 from tests.faults.attacked import Attacked
+from tests.faults.watched import OF_GROUPS
 from tests.support.processes import ask
 
 FATAL = ("primary", "manager", "all")
@@ -24,6 +25,9 @@ class Kill:
         pass
 
     def strike(self, run: Attacked, variant: str, draw: random.Random) -> bool:
+        if variant in OF_GROUPS and run.load.in_groups:
+            # Otherwise few would be met: after most faults none is there for seconds.
+            run.wait(lambda: run.of_groups()[variant])
         kinds = {**run.kinds(), **run.of_groups()}
         if variant == "all":
             victims = list({process.pid: process for kind in kinds.values() for process in kind}.values())
