@@ -251,7 +251,7 @@ ENTRIES = (
     Entry(r"report/.+", "report/**/*", submitted=True),
     Entry(r"models/[0-9a-f]{16}/(weights-\d{6,}|checkpoint-\d{6,}(\.before)?)\.npz", "models/*/*.npz"),
     Entry(r"candidates/replica-\d{4,}-round-\d{4,}\.json", "candidates/*.json"),
-    Entry(r"logs/(primary|replica-\d{4,}|trial-\d{6,}|replica-\d{4,}-preparation-\d{6,})\.log", "logs/*.log"),
+    Entry(r"logs/(primary|ray|replica-\d{4,}|trial-\d{6,}|replica-\d{4,}-preparation-\d{6,})\.log", "logs/*.log"),
     Entry(r"logs/(primary|nni|run)\.out", "logs/*.out"),
     Entry(r"claims/\d{6,}\.json", "claims/*.json"),
     Entry(r"primary\.claim", "primary.claim"),

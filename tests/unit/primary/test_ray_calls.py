@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import LaunchError
+from aiperf.run_directory.paths import belongs
 from primary.launchers.ray.calls import Callee
+from primary.launchers.ray.launcher import LOG
 from tests.support.processes import lives
 from tests.support.runs import wait_for
 
@@ -73,3 +75,7 @@ def test_a_process_that_is_not_needed_any_more_ends(tmp_path: Path) -> None:
     del server
     gc.collect()
     wait_for(lambda: not lives(process))
+
+
+def test_the_log_of_the_driver_belongs_to_the_run() -> None:
+    assert belongs(f"logs/{LOG}"), "aiperf verify names all other files"
