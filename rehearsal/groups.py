@@ -15,7 +15,7 @@ from rehearsal.subject import Subject
 from replica.trainer.simulated_groups import ExchangePlan, GroupPace, ServerPace, parameter_sizes, server_bytes
 
 LIVES = 1 + RETURNS
-"""Lives of a group in a training: its ranks are started again."""
+"""Lives of a group or a server in a training: it is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def plan_of(machine: MachineFile, training: Grouped, lives_s: Callable[[int], fl
         seed=training.seed,
         lives_s={group: tuple(lives_s(ranks) for _ in range(LIVES)) for group in range(1, hybrid.groups)},
         returns_s=machine.start.build_s,
-        server_lives_s={server: tuple(lives_s(1) for _ in range(RETURNS)) for server in range(hybrid.servers)},
+        server_lives_s={server: tuple(lives_s(1) for _ in range(LIVES)) for server in range(hybrid.servers)},
         server_returns_s=machine.servers.restart_s,
     )
 

@@ -29,7 +29,7 @@ from aiperf.wire.messages import (
     TrainerProgress,
     TrainRequest,
 )
-from rehearsal.groups import Grouped, plan_of
+from rehearsal.groups import LIVES, Grouped, plan_of
 from rehearsal.machine.file import MachineFile
 from rehearsal.pace import Pace, evaluation_s, pace_of
 from rehearsal.subject import subject_of
@@ -87,6 +87,8 @@ class ModelledTrainer(Trainer):
         self._groups = 1 if request.hybrid is None else request.hybrid.groups
         self._ranks_at_risk = node.ranks // self._groups
         """Ranks whose death ends the training: those of group 0, which leads it."""
+        self._server_ends_s = inf
+        """Time at which a server's last death ends the training."""
         self.built = BuiltFacts(
             architecture=self._course.architecture,
             compute={},
@@ -108,14 +110,16 @@ class ModelledTrainer(Trainer):
     async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
         """The epochs of the round, until patience or the target ends them.
 
-        Raises TrialFailedError ("rank_lost") if a rank dies: one of group 0, if there are several.
+        Raises TrialFailedError ("rank_lost") if a rank dies: one of group 0, if there are several,
+        or a server once more than it is started again.
         """
         qualities, self._kept_s = self._restored(), self._clock.monotonic_s()
         await self._work(self._bench.machine.start.trial_s)
-        early, epochs = False, self._epochs(len(qualities) + 1)
+        early, epochs, began_s = False, self._epochs(len(qualities) + 1), self._clock.monotonic_s()
         for epoch in range(len(qualities) + 1, self._request.epochs + 1):
             yield self._phase("train")
             left_s = training_s = epochs.train(epoch)
+            self._server_ends_s = began_s + epochs.ends_s
             while left_s > (report_s := self._bench.report_s(self._request.progress_interval_s)):
                 await self._work(report_s)
                 left_s -= report_s
@@ -127,7 +131,8 @@ class ModelledTrainer(Trainer):
             qualities.append(facts.quality or 0.0)
             early = out_of_patience(qualities, self._request.patience) or self._course.reached(facts)
             ended = epochs.end(facts, early, evaluated_s)
-            if ended.waits_s:
+            self._server_ends_s = began_s + epochs.ends_s
+            if ended.waits_s or epochs.ends_s < inf:
                 await self._work(ended.waits_s)
             for report in self._reports(ended):
                 yield report
@@ -142,8 +147,7 @@ class ModelledTrainer(Trainer):
             return Alone(self._course.train_images, lambda epoch: self.pace.training_s * self._slower(epoch))
         seed = f"{self._request.seed} {self._begin.trial}"
         own = Grouped(self._request, self._subject, self._bench.slower, first_epoch, seed)
-        ranks = self._ranks_at_risk
-        return InGroups(plan_of(self._bench.machine, own, lambda group: self._bench.lives_s(ranks)))
+        return InGroups(plan_of(self._bench.machine, own, self._bench.lives_s))
 
     def _reports(self, ended: Ended) -> Iterator[FromTrainer]:
         now_ms = self._clock.monotonic_ms()
@@ -154,9 +158,11 @@ class ModelledTrainer(Trainer):
     async def _work(self, seconds: float) -> None:
         # The exponential distribution has no memory, so each piece of work can be drawn for itself.
         dies_s = self._bench.lives_s(self._ranks_at_risk)
-        if dies_s < seconds:
-            await self._clock.sleep(dies_s)
-            raise TrialFailedError("rank_lost", "a rank of the rehearsal died, as its machine file has it")
+        server_dies_s = max(0.0, self._server_ends_s - self._clock.monotonic_s())
+        if (first_s := min(dies_s, server_dies_s)) <= seconds:
+            await self._clock.sleep(first_s)
+            what, often = ("rank", "") if dies_s < server_dies_s else ("server", f" {LIVES} times")
+            raise TrialFailedError("rank_lost", f"a {what} of the rehearsal died{often}, as its machine file has it")
         await self._clock.sleep(seconds)
 
     def _slower(self, epoch: int) -> float:

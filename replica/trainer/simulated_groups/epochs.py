@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -27,6 +28,11 @@ class Ended:
 class Epochs(Protocol):
     """The epochs of a training, one after another."""
 
+    @property
+    def ends_s(self) -> float:
+        """Seconds from the begin of the first epoch until a server's last death ends the training;
+        infinite if none is known yet."""
+
     def train(self, epoch: int) -> float:
         """Begin an epoch; give the seconds of its training."""
 
@@ -39,6 +45,8 @@ class Epochs(Protocol):
 
 class Alone:
     """The epochs of ranks that all train synchronously."""
+
+    ends_s = inf
 
     def __init__(self, train_images: int, seconds: Callable[[int], float]) -> None:
         self._train_images = train_images
@@ -65,6 +73,11 @@ class InGroups:
         self._groups = GroupsInTime(plan)
         self._epochs = plan.epochs
         self._began_s = self._took_s = 0.0
+
+    @property
+    def ends_s(self) -> float:
+        """The time at which a server is killed once more than it is started again."""
+        return self._groups.ends_s
 
     def train(self, epoch: int) -> float:
         """Give the seconds of an epoch of group 0. The last one ends with all groups."""

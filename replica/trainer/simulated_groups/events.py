@@ -16,6 +16,7 @@ from math import inf
 from operator import itemgetter
 
 from aiperf.facts import ExchangeFacts, ServerFacts
+from aiperf.rules.asynchrony import RETURNS
 from replica.trainer.hybrid.tally import Tally
 from replica.trainer.simulated_groups.paces import ExchangePlan
 
@@ -33,6 +34,41 @@ class Reported:
     servers: tuple[ServerFacts, ...]
 
 
+class _Server:
+    """One server: its queue, and its deaths."""
+
+    def __init__(self, plan: ExchangePlan, number: int) -> None:
+        self.pace = plan.servers[number]
+        self._returns_s = plan.server_returns_s
+        self._free_s = 0.0
+        """Time at which it has done all that has come."""
+        self._kills_s = list(plan.server_lives_s.get(number, ()))
+        """Times at which it will be killed; but for the first, each from the start before."""
+        self._killed = 0
+        self.restarts = 0
+        """How often it was killed since the last report."""
+        self.ends_s = inf
+        """Time at which it is killed once more than it is started again; later times do not count.
+        It is known when an update has come since."""
+
+    def serve(self, arrives_s: float) -> float:
+        """Take an update that arrives at a time; give the time at which it is applied."""
+        begins_s, kills_s = max(arrives_s, self._free_s), self._kills_s
+        self._free_s = begins_s + self.pace.service_s
+        # What was not applied when it was killed begins anew when it is back.
+        while kills_s and kills_s[0] < self._free_s:
+            killed_s = kills_s.pop(0)
+            self.restarts += 1
+            self._killed += 1
+            if self._killed == RETURNS + 1:
+                self.ends_s = killed_s
+            back_s = killed_s + self._returns_s
+            # The next life begins when it is back, and those behind it when that one has ended.
+            kills_s[:] = [back_s + life_s for life_s in kills_s[:1]] + kills_s[1:]
+            self._free_s = max(begins_s, back_s) + self.pace.service_s
+        return self._free_s
+
+
 class GroupsInTime:
     """A training of several groups; times are seconds since its begin.
 
@@ -48,12 +84,7 @@ class GroupsInTime:
         self._tallies = [Tally(plan.first_epoch) for _ in plan.groups]
         self._seen = [0] * len(plan.groups)
         """Version of the values that each group has."""
-        self._free_s = [0.0] * len(plan.servers)
-        """Times at which the servers have done all that has come."""
-        self._kills_s = [list(plan.server_lives_s.get(number, ())) for number in range(len(plan.servers))]
-        """Times at which servers will be killed, each from its last start."""
-        self._restarts = [0] * len(plan.servers)
-        """How often servers were killed since the last report."""
+        self._servers = [_Server(plan, number) for number in range(len(plan.servers))]
         self._version = 0
         self._applied_s: list[float] = []
         """Times at which updates were applied, since the last report."""
@@ -122,11 +153,10 @@ class GroupsInTime:
         """Bring an update to the servers and back; give the time at which the group goes on."""
         pace, tally, plan = self._plan.groups[group], self._tallies[group], self._plan
         applied_s = answered_s = sent_s
-        for number, server in enumerate(plan.servers):
-            begins_s = max(sent_s + server.transfer_s, self._free_s[number])
-            self._free_s[number] = ends_s = self._served_s(number, begins_s)
-            applied_s = max(applied_s, ends_s)
-            answered_s = max(answered_s, ends_s + server.transfer_s)
+        for server in self._servers:
+            served_s = server.serve(sent_s + server.pace.transfer_s)
+            applied_s = max(applied_s, served_s)
+            answered_s = max(answered_s, served_s + server.pace.transfer_s)
         images = min(plan.step_images, plan.share(group) - tally.images)
         tally.add(images, self._version - self._seen[group])
         self._version += 1
@@ -140,19 +170,6 @@ class GroupsInTime:
             self._go_on(group, goes_on_s)
         return goes_on_s
 
-    def _served_s(self, number: int, begins_s: float) -> float:
-        """The time at which a server has applied an update that it begins at a time."""
-        service_s, kills_s = self._plan.servers[number].service_s, self._kills_s[number]
-        ends_s = begins_s + service_s
-        # What was not applied when it was killed begins anew when it is back.
-        while kills_s and kills_s[0] < ends_s:
-            self._restarts[number] += 1
-            back_s = kills_s.pop(0) + self._plan.server_returns_s
-            # The next life begins when it is back, and those behind it when that one has ended.
-            kills_s[:] = [back_s + life_s for life_s in kills_s[:1]] + kills_s[1:]
-            ends_s = max(begins_s, back_s) + service_s
-        return ends_s
-
     def _go_on(self, group: int, from_s: float) -> None:
         """Let a group other than 0 begin its next step, or epoch, or end."""
         tally = self._tallies[group]
@@ -165,6 +182,11 @@ class GroupsInTime:
             self._begin(group, from_s)
 
     # The training, as group 0 sees it.
+
+    @property
+    def ends_s(self) -> float:
+        """Time at which the last death of a server ends the training; infinite if none is known."""
+        return min(server.ends_s for server in self._servers)
 
     def train(self) -> float:
         """Let group 0 train an epoch; give the seconds that it takes."""
@@ -221,12 +243,13 @@ class GroupsInTime:
                 epoch=epoch,
                 server=number,
                 updates=place,
-                busy_share=min(1.0, place * server.service_s / passed_s),
-                restarts=self._restarts[number] or None,
+                busy_share=min(1.0, place * server.pace.service_s / passed_s),
+                restarts=server.restarts or None,
             )
-            for number, server in enumerate(self._plan.servers)
+            for number, server in enumerate(self._servers)
         )
-        self._restarts = [0] * len(servers)
+        for server in self._servers:
+            server.restarts = 0
         self._finished = [found for found in self._finished if found[0] > now_s]
         self._applied_s = self._applied_s[place:]
         self._applied_images = [total - images for total in self._applied_images[place:]]

@@ -81,7 +81,8 @@ class ExchangePlan:
     """Seconds from a loss until the group's ranks are ready again."""
     server_lives_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     """Seconds after which servers are killed: from the first start, and from each time that it is
-    back. After the last of these it is not killed any more."""
+    back. After the last of these it is not killed any more; one death more than `RETURNS` ends the
+    training."""
     server_returns_s: float = 0.0
     """Seconds from a server's end until it goes on from its memory."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from math import inf
 from random import Random
 from statistics import fmean
@@ -10,15 +11,19 @@ from typing import Any
 import pytest
 
 from aiperf.config.datasets import DIGITS
+from aiperf.errors import TrialFailedError
 from aiperf.facts import HybridTraining
 from aiperf.network.operations import count
+from aiperf.wire.messages import FromTrainer, TrainerEpoch
 from rehearsal.groups import Grouped, plan_of
 from rehearsal.machine.file import FOLDER, MachineFile, read_machine
 from rehearsal.pace import pace_of, slowest_of
 from rehearsal.prediction import Band, FirstLimit, Predicted, PredictedGroups
 from rehearsal.subject import subject_of
+from rehearsal.trainer import Bench, ModelledTrainer
 from rehearsal.verbs.predict import _print
 from search_space.resnet import resnet
+from tests.support.hand_made import ManualClock
 from tests.support.trainings.requests import request_for
 
 MACHINE = MachineFile.model_validate(
@@ -71,7 +76,28 @@ def test_the_lives_of_groups_are_those_of_their_ranks() -> None:
     plan = plan_of(MACHINE, grouped(MACHINE, 4, 1), float)
     assert plan.lives_s == dict.fromkeys((1, 2, 3), (2.0,) * 4), "it comes back three times"
     assert plan.returns_s == MACHINE.start.build_s
-    assert (plan.server_lives_s, plan.server_returns_s) == ({0: (1.0,) * 3}, 5.0), "a server is one process"
+    assert (plan.server_lives_s, plan.server_returns_s) == ({0: (1.0,) * 4}, 5.0), "a server is one process"
+
+
+async def until_it_fails(trainer: ModelledTrainer) -> list[FromTrainer]:
+    """What a trainer reports before it fails for the death of a server."""
+    found = []
+    with pytest.raises(TrialFailedError, match="a server of the rehearsal died 4 times") as failed:
+        async for message in trainer.messages(60.0):
+            found.append(message)
+    assert failed.value.kind == "rank_lost"
+    return found
+
+
+def test_a_fourth_death_of_a_server_ends_the_training() -> None:
+    training, clock = grouped(MACHINE, 2, 1), ManualClock(0)
+    bench = Bench(
+        MACHINE, None, clock, lambda name: resnet(50, 32, 10), lives_s=lambda ranks: 20 if ranks == 1 else inf
+    )
+    found = asyncio.run(until_it_fails(ModelledTrainer(training.request, bench)))
+    # It dies 20 s after each start, of which all but the first come 5 s after a death.
+    assert clock.monotonic_s() == pytest.approx(MACHINE.start.trial_s + 4 * 20 + 3 * 5)
+    assert not [message for message in found if isinstance(message, TrainerEpoch)]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8, 100])
