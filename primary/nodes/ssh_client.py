@@ -100,8 +100,11 @@ CLIENTS = Registry[SshClient](
 def client_name(settings: SshSection) -> str:
     """The client that is used: OpenSSH's, which knows its own configuration, if it is there.
 
-    Raises LaunchError if there is none.
+    Raises LaunchError if there is none, or no configuration where `ssh.config_file` says.
     """
+    # Clients read what is there: with a name that is wrong they would go on without a word.
+    if settings.config_file != DEFAULTS.config_file and not Path(expanded(settings.config_file)).exists():
+        raise LaunchError(f"ssh.config_file: there is no file {expanded(settings.config_file)}")
     there = {"openssh": shutil.which("ssh") is not None, "paramiko": find_spec("paramiko") is not None}
     # OpenSSH first: the user's configuration is written for it, and paramiko knows a part of it.
     for name, found in there.items():

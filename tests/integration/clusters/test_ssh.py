@@ -239,9 +239,10 @@ def test_jump_hosts_are_honoured(client: str, ssh_hosts: Hosts, tmp_path: Path) 
 
 
 @BOTH_CLIENTS
-def test_a_server_that_says_nothing_has_given_no_answer(client: Literal["openssh", "paramiko"]) -> None:
+def test_a_server_that_says_nothing_has_given_no_answer(client: Literal["openssh", "paramiko"], tmp_path: Path) -> None:
+    (tmp_path / "config").touch()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        settings = SshSection(client=client, config_file="/no/such/config", connect_timeout=1.0)
+        settings = SshSection(client=client, config_file=str(tmp_path / "config"), connect_timeout=1.0)
         assert "no answer within 1 s; is it up" in refusal(f"127.0.0.1:{server.getsockname()[1]}", settings)
 
 

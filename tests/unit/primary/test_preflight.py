@@ -68,6 +68,14 @@ def test_a_launcher_that_cannot_work_is_refused_with_all_else(tmp_path: Path) ->
         preflight.check(config, tmp_path / "file")
 
 
+@pytest.mark.parametrize("client", ["openssh", "paramiko"])
+def test_a_configuration_of_ssh_that_is_not_there_is_refused(client: str, tmp_path: Path) -> None:
+    chosen = {"run.launcher": "ssh", "ssh.hosts": ["n1"], "ssh.client": client, "ssh.config_file": "~/none/at all"}
+    config = load_config(overrides={"run.dataset": "digits", **chosen})
+    with pytest.raises(UsageError, match=r"ssh\.config_file: there is no file .*[^~]/none/at all"):
+        preflight.check(config, tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("name", "folder"),
     [("one node, 8 GPUs", "one-node-8-GPUs"), ("../etc; rm", "etc-rm"), ("..", "run"), ("first", "first")],

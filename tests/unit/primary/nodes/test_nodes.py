@@ -37,8 +37,9 @@ def test_without_an_answer_there_is_no_table_and_the_reason_is_in_words() -> Non
         ("", "ssh has ended without a word"),
     ],
 )
-def test_errors_of_the_network_are_in_words(said: str, words: str) -> None:
-    settings = SshSection(config_file="/none", connect_timeout=15)
+def test_errors_of_the_network_are_in_words(said: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "config").touch()
+    settings = SshSection(config_file=str(tmp_path / "config"), connect_timeout=15)
     assert explained("n1", settings, said).startswith(f"n1 (n1:22): {words}")
 
 
