@@ -6,48 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.health import Health, Sign
+from analysis.reading.meters.curve import Curve, Kind, curve_of
 from analysis.reading.samples import COLUMNS, Counters, FileSamples, Series, read_samples
 from analysis.reading.workers import Workers
-
-
-@dataclass(frozen=True)
-class CardEnergy:
-    """Joules of one accelerator since its first sample, by its counter.
-
-    A counter that falls was reset, as by another load of the driver: it has counted from 0 since,
-    and what was used between the last sample and the reset is not known.
-    """
-
-    times_ms: Series
-    joules: Series
-    resets: NDArray[np.intp]
-    """Samples after a reset."""
-
-    @classmethod
-    def of(cls, times_ms: Series, counter: Series) -> CardEnergy:
-        """Compute the energy of a card from its counter at these times, NaN without a value."""
-        there = ~np.isnan(counter)
-        times, values = times_ms[there], counter[there]
-        steps = np.diff(values)
-        fallen = steps < 0
-        used = np.where(fallen, values[1:], steps)
-        return cls(times, np.concatenate([[0.0], np.cumsum(used)]), np.flatnonzero(fallen) + 1)
-
-    def at(self, moments_ms: Series) -> Series:
-        """Joules up to each moment, between samples in proportion to time."""
-        return np.asarray(np.interp(moments_ms, self.times_ms, self.joules), np.float64)
-
-    def covered_ms(self, start_ms: float, end_ms: float) -> float:
-        """The part of a time for which the counter says what was used."""
-        spans = [(self.times_ms[0], self.times_ms[-1], 1.0)]
-        spans += [(self.times_ms[place - 1], self.times_ms[place], -1.0) for place in self.resets]
-        return float(sum(sign * max(0.0, min(end, end_ms) - max(begin, start_ms)) for begin, end, sign in spans))
 
 
 @dataclass(frozen=True)
@@ -58,8 +25,12 @@ class NodeSeries:
     samples: Series
     writers: frozenset[str] = frozenset()
     """The processes that sampled it, by the names of their histories."""
-    cards: tuple[CardEnergy, ...] = ()
+    cards: tuple[Curve, ...] = ()
     """Accelerators with an energy counter that has two values."""
+    power: Curve | None = None
+    """Energy by the power of all accelerators; None without two values."""
+    cpus: Curve | None = None
+    """Energy by the mean powers of the CPU packages; None without two values."""
     signs: tuple[Sign, ...] = ()
     """Signs of its health, in the order of time for each kind and device."""
     recorded: frozenset[str] = frozenset()
@@ -78,12 +49,12 @@ class NodeSeries:
     def accelerator_energy(self, moments_ms: Series) -> Series | None:
         """Joules of the accelerators from the first sample to each moment.
 
-        From their energy counters, each by itself, if all have one, else power integrated by the
-        trapezoidal rule. None if there are not two values of either.
+        From their energy counters, each by itself, if all have one, else from their power. None if
+        there are not two values of either.
         """
         if self.counts_energy:
-            return np.asarray(np.sum([card.at(moments_ms) for card in self.cards], axis=0), np.float64)
-        return _integral(self._reported("accelerator_power_w"), moments_ms)
+            return np.asarray(np.sum([card.joules_at(moments_ms) for card in self.cards], axis=0), np.float64)
+        return self.power.joules_at(moments_ms) if self.power is not None else None
 
     @property
     def counts_energy(self) -> bool:
@@ -92,20 +63,7 @@ class NodeSeries:
 
     def cpu_energy(self, moments_ms: Series) -> Series | None:
         """Joules of the CPU packages from the first sample to each moment, or None."""
-        return _integral(self._reported("cpu_power_w"), moments_ms)
-
-    def _reported(self, name: str) -> tuple[Series, Series] | None:
-        times, values = self.column("time_ms"), self.column(name)
-        there = ~np.isnan(values)
-        return (times[there], values[there]) if there.sum() >= 2 else None
-
-
-def _integral(reported: tuple[Series, Series] | None, moments_ms: Series) -> Series | None:
-    if reported is None:
-        return None
-    times, power = reported
-    steps = np.diff(times) / 1000 * (power[1:] + power[:-1]) / 2
-    return np.asarray(np.interp(moments_ms, times, np.concatenate([[0.0], np.cumsum(steps)])), np.float64)
+        return self.cpus.joules_at(moments_ms) if self.cpus is not None else None
 
 
 @dataclass(frozen=True)
@@ -155,17 +113,37 @@ def _bin_means(times: Series, values: Series, edges: Series) -> Series:
     return means
 
 
-def _cards(
-    parts: Sequence[tuple[Series, Counters]], times_ms: Series, order: NDArray[np.intp]
-) -> tuple[CardEnergy, ...]:
-    """The accelerators of a node by their counters in all of its files."""
-    found = []
+def _series(host: str, parts: Sequence[tuple[Series, Counters]], **known: Any) -> NodeSeries:
+    """The series of a node by all of its files, and its energy.
+
+    Several processes may sample a node at a time. Their clocks and their turns differ by
+    milliseconds, so that a counter would fall from a sample of one to the next one of another: of
+    a time that more than one covers, the file that began first has the energy.
+    """
+    parts = sorted(parts, key=lambda part: float(part[0][:, 0].min()))
+    ends = np.maximum.accumulate([float(samples[:, 0].max()) for samples, _ in parts])
+    kept = [samples[:, 0] > before for (samples, _), before in zip(parts, [-np.inf, *ends], strict=False)]
+    own = np.concatenate([samples[rows] for (samples, _), rows in zip(parts, kept, strict=True)])
+
+    def curve(values: Series, kind: Kind) -> Curve | None:
+        there = ~np.isnan(values)
+        times_ms = own[there, 0]
+        return curve_of(times_ms, values[there], kind) if len(np.unique(times_ms)) > 1 else None
+
+    cards = []
     for card in dict.fromkeys(card for _, counters in parts for card in counters):
-        every = [counters.get(card, np.full(len(samples), np.nan)) for samples, counters in parts]
-        counter = np.concatenate(every)[order]
-        if (~np.isnan(counter)).sum() >= 2:
-            found.append(CardEnergy.of(times_ms[order], counter))
-    return tuple(found)
+        of_files = [counters.get(card, np.full(len(samples), np.nan)) for samples, counters in parts]
+        values = np.concatenate([counter[rows] for counter, rows in zip(of_files, kept, strict=True)])
+        cards.append(curve(values, "counter"))
+    samples = np.concatenate([part for part, _ in parts])
+    return NodeSeries(
+        host,
+        samples[np.argsort(samples[:, 0], kind="stable")],
+        cards=tuple(card for card in cards if card is not None),
+        power=curve(own[:, COLUMNS.index("accelerator_power_w")], "instant"),
+        cpus=curve(own[:, COLUMNS.index("cpu_power_w")], "average"),
+        **known,
+    )
 
 
 def submit_telemetry(paths: RunPaths, workers: Workers) -> list[Future[FileSamples]]:
@@ -195,12 +173,9 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
             healths.setdefault(host, []).append((float(samples[:, 0].min()), float(samples[:, 0].max()), moved))
     nodes = []
     for host, parts in sorted(by_host.items()):
-        samples = np.concatenate([part for part, _ in parts])
-        # A node may have files of several processes: only their times put the samples in order.
-        order = np.argsort(samples[:, 0], kind="stable")
-        cards = _cards(parts, samples[:, 0], order)
         recorded = frozenset().union(*(health.recorded for _, _, health in healths[host]))
-        nodes.append(NodeSeries(host, samples[order], frozenset(writers[host]), cards, _signs(healths[host]), recorded))
+        known = {"writers": frozenset(writers[host]), "signs": _signs(healths[host]), "recorded": recorded}
+        nodes.append(_series(host, parts, **known))
     return Telemetry(tuple(nodes), unreadable)
 
 

@@ -154,8 +154,8 @@ class EnergyPart(Part):
     """Nodes that were sampled."""
     uncovered_share: float | None = None
     """Share of the accelerators' time of which their energy counters do not say what was used:
-    before the first sample, after the last one (of a lost card, too), around a reset; null without
-    counters.
+    before the first sample, after the last one (of a lost card, too), around a reset, which is
+    estimated from the power before and after it; null without counters.
     """
     operations_per_joule: float | None
     """`operations_total` / joules: those of `metered`, or without it `accelerators_j` + `cpus_j`;

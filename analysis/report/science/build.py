@@ -33,7 +33,8 @@ from analysis.report.workloads import (
     WorkloadPart,
 )
 
-# Energy and cost of a model until a moment: those of the nodes whose replicas trained it.
+# Energy and cost of a model until a moment: those of the nodes whose replicas trained it, in equal
+# parts where several replicas share one.
 
 
 def cost(data: RunData, seconds: float, joules: float | None) -> float | None:
@@ -76,9 +77,10 @@ def _nodes(data: RunData, replica: int) -> list[NodeSeries]:
 
 
 def _joules(node: NodeSeries, begin_ms: int, end_ms: int) -> float | None:
-    """Joules of a node's accelerators and CPU packages, between samples in proportion to time.
+    """A replica's part of the joules of a node's accelerators and CPU packages.
 
-    None if it reports neither, has accelerators that do not report, or has no sample of the time.
+    Replicas that share the node have equal parts. None if it reports neither, has accelerators that
+    do not report, or has no sample of the time.
     """
     times = node.column("time_ms")
     if not len(times) or times[0] > end_ms or times[-1] < begin_ms:
@@ -87,7 +89,8 @@ def _joules(node: NodeSeries, begin_ms: int, end_ms: int) -> float | None:
     accelerators, cpus = node.accelerator_energy(span), node.cpu_energy(span)
     if accelerators is None and (cpus is None or np.nanmax(node.column("accelerators"), initial=0.0) > 0):
         return None
-    return float(sum(part[1] - part[0] for part in (accelerators, cpus) if part is not None))
+    sharers = len({replica_of(name) for name in node.writers})
+    return float(sum(part[1] - part[0] for part in (accelerators, cpus) if part is not None)) / sharers
 
 
 # The parts of the report, from a workload to its models and their trials.

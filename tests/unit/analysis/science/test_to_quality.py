@@ -274,6 +274,18 @@ def test_replicas_that_work_together_add_to_the_peak_of_the_run(tmp_path: Path) 
     assert report.peak_ops == pytest.approx(150 * NETWORKS["resnet-hep"].total, rel=1e-9)
 
 
+def test_replicas_that_share_a_node_have_equal_parts_of_its_energy(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path)
+    alone = models(report_of(run))["cosmoflow", 0].energy_to_quality_j
+    (file,) = run.paths.telemetry.glob("replica-0002-*.jsonl")
+    # Another replica samples the same node: the same counter, the same power.
+    other = file.read_text().replace('"writer": "replica-0002', '"writer": "replica-0009')
+    run.paths.telemetry_file("replica-0009-1-node-2").write_text(other)
+    shared = models(report_of(run))["cosmoflow", 0].energy_to_quality_j
+    assert alone is not None
+    assert shared == pytest.approx(alone / 2, rel=1e-9)
+
+
 @pytest.mark.parametrize("silent", [0, 1])
 def test_energy_is_not_measured_if_one_node_tells_nothing(silent: int, tmp_path: Path) -> None:
     run = run_of_four(tmp_path)
