@@ -21,7 +21,7 @@ from aiperf.wire.messages import Job
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from replica.search.planner import Memory, Planner
-from search_space.morph_json import morph_data
+from search_space.morphisms import morph_data
 
 Answer = dict[str, Any]
 

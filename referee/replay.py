@@ -36,7 +36,7 @@ from referee.digested import EntriesUpTo, RecordedDigest
 from replica.search.choices import Choices, Memory, Plan
 from replica.search.history.digested import DigestEvidence
 from replica.search.knowledge import Knowledge
-from search_space.morph_json import morph_data
+from search_space.morphisms import morph_data
 
 # The history list of a finished run, read again up to the cursor of any plan.
 

@@ -1,4 +1,4 @@
-"""Network morphisms: pure functions from an architecture to a grown one.
+"""Network morphisms: pure functions from an architecture to a grown one, and as plain data.
 
 Deepen, widen, add a skip connection, enlarge a kernel (Wei et al. 2016, "Network Morphism"; Chen et
 al. 2016, "Net2Net"). A morph does not rename nodes, so that `search_space.inheritance` can carry
@@ -7,8 +7,8 @@ their weights over. With inherited weights a child computes the function of its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 
 from aiperf.errors import ArchitectureError
@@ -228,3 +228,30 @@ def _names(architecture: Architecture, prefix: str, *parts: str) -> tuple[str, .
     # on every replica.
     number = next(n for n in count(1) if not any(f"{prefix}{n}_{part}" in taken for part in parts))
     return tuple(f"{prefix}{number}_{part}" for part in parts)
+
+
+MorphData = dict[str, str | int]
+
+
+def morph_data(morph: Morph) -> MorphData:
+    """A morph as its kind and its parameters."""
+    return {"kind": type(morph).__name__, **asdict(morph)}
+
+
+def morph_from_data(data: Mapping[str, str | int]) -> Morph:
+    """The morph that the data describes. Raises ArchitectureError."""
+    parameters = dict(data)
+    kind = parameters.pop("kind", None)
+    if kind not in MORPH_TYPES:
+        raise ArchitectureError(f"morph kind is {kind!r}; known: {', '.join(MORPH_TYPES)}")
+    try:
+        return MORPH_TYPES[str(kind)](**parameters)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ArchitectureError(f"morph {dict(data)} is not valid: {error}") from None
+
+
+def apply_all(architecture: Architecture, morphs: Iterable[Morph]) -> Architecture:
+    """The architecture after all morphs in turn. Raises ArchitectureError."""
+    for morph in morphs:
+        architecture = morph.apply(architecture)
+    return architecture

@@ -22,7 +22,7 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.reading.workers import Workers
 from search_space.hyperparameters import apply_hyperparameters
 from search_space.limits import Limits, Size
-from search_space.morph_json import apply_all, morph_from_data
+from search_space.morphisms import apply_all, morph_from_data
 
 _HASH = re.compile("[0-9a-f]{16}")
 

@@ -17,8 +17,7 @@ import numpy as np
 from replica.measure.micro.measure import FULL, measure
 from replica.measure.micro.operands import make_operands
 from replica.measure.micro.stacks import STACKS
-from workloads.micro.suite import SUITE
-from workloads.micro.work import Work
+from workloads.micro import SUITE, Work
 
 WORK = Work(SUITE[0], "forward", 8)
 CALLS = 12

@@ -29,7 +29,7 @@ def main() -> None:
 
 def _places() -> list[tuple[int, int]]:
     """Numbers of the cases and of their passes."""
-    from workloads.micro.suite import KINDS, selected  # noqa: PLC0415  # after the threads are limited
+    from workloads.micro import KINDS, selected  # noqa: PLC0415  # after the threads are limited
 
     cases = selected(("conv",), KINDS, quick=True)
     return [(number, place) for number, case in enumerate(cases) for place in range(len(case.directions))]
@@ -41,8 +41,11 @@ def _pass(names: list[str], turns: int, number: int, place: int) -> float:
 
     from replica.measure.micro.operands import make_operands  # noqa: PLC0415
     from replica.measure.micro.stacks import STACKS  # noqa: PLC0415
-    from workloads.micro.suite import KINDS, selected  # noqa: PLC0415
-    from workloads.micro.work import Work  # noqa: PLC0415
+    from workloads.micro import (  # noqa: PLC0415
+        KINDS,
+        Work,
+        selected,
+    )
 
     case = selected(("conv",), KINDS, quick=True)[number]
     work = Work(case, case.directions[place], 1)

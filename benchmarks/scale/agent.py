@@ -28,7 +28,7 @@ from aiperf.run_directory.paths import RunPaths, open_run
 from replica.search.demo.hyperparameters import SPACE
 from replica.search.knowledge import Knowledge
 from search_space.limits import growth_limits
-from search_space.morph_json import morph_data
+from search_space.morphisms import morph_data
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
 

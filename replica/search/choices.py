@@ -30,7 +30,7 @@ from replica.search.tuners import TUNERS, UNTAUGHT
 from replica.search.tuners.contract import Tried
 from search_space.hyperparameters import apply_hyperparameters, default_space_file
 from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits, training_memory
-from search_space.morph_json import morph_from_data
+from search_space.morphisms import morph_from_data
 from search_space.resnet import resnet
 
 

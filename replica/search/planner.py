@@ -41,8 +41,7 @@ from replica.search.observed import Summary
 from replica.search.partitions import Partition
 from replica.search.strategies.contract import Proposal, partition_key
 from search_space.limits import Limits
-from search_space.morph_json import MorphData, apply_all, morph_data, morph_from_data
-from search_space.morphisms import MAX_MORPHS
+from search_space.morphisms import MAX_MORPHS, MorphData, apply_all, morph_data, morph_from_data
 
 # Candidates on disk.
 

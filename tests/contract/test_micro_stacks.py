@@ -15,7 +15,7 @@ from replica.measure.micro.runner import reference, relative_error
 from replica.measure.micro.stacks import STACKS, missing
 from replica.measure.micro.stacks.contract import TOLERANCES, Stack, UnsupportedError
 from tests.support.folders import ROOT
-from workloads.micro.work import Case, Work, gemm, triad
+from workloads.micro import Case, Work, gemm, triad
 
 CASES = (
     Case("conv", "dense2d", 3, (7, 10), 4, (3, 3), (1, 1)),

@@ -27,8 +27,7 @@ from aiperf.rules.schedule import Assignment
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths
-from search_space.morph_json import morph_data
-from search_space.morphisms import Deepen, Morph, Widen, deepen_sites
+from search_space.morphisms import Deepen, Morph, Widen, deepen_sites, morph_data
 from search_space.streams import streams
 from tests.forgeries.table import (
     Forge,

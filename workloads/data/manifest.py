@@ -1,13 +1,13 @@
 """`dataset.json` of a directory of scientific data: the contents of its files.
 
 It has the name and the structure of that of images (`aiperf.config.dataset_manifest`); the two
-differ in `format`.
+differ in `format`. Layouts of files are compared with it without a look at their samples.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal, Self
@@ -20,6 +20,7 @@ from aiperf.errors import DatasetError
 from aiperf.files import write_atomically
 from aiperf.untrusted.reading import MIB, Limits, json_object, read_outside
 from workloads.data.arrays import ENTRY_BYTES
+from workloads.data.formats import FORMATS
 
 _HEXADECIMAL = "^[0-9a-f]{64}$"
 
@@ -185,3 +186,17 @@ def file_problems(data_dir: Path, manifest: ScienceManifest) -> list[str]:
 
 
 FORMAT_NAMES: tuple[str, ...] = ("hep-64", "hep-224", "ewa", "cosmoflow", "cosmoflow-tfrecord")
+
+
+def layout_problems(folder: Path, manifest: ScienceManifest) -> Iterator[str]:
+    """Open every file; yield those that cannot be opened, or hold other samples than described."""
+    form = FORMATS.load(manifest.format)
+    for file in (file for split in manifest.splits for file in manifest.split(split).files):
+        try:
+            opened = form.open(folder / file.name)
+        except DatasetError as error:
+            yield from error.lines
+            continue
+        if (opened.layout.samples, opened.layout.grid) != (file.images, manifest.grid):
+            yield f"{folder / file.name}: holds other samples than {MANIFEST_NAME} says"
+        opened.close()

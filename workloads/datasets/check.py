@@ -20,12 +20,11 @@ from aiperf.errors import DatasetError
 from aiperf.untrusted.folders import files_below, is_technical
 from aiperf.untrusted.reading import shortened as shortened_text
 from aiperf.untrusted.text import is_printable
-from workloads.datasets.content import About, Contents, FileContent, write_description
+from workloads.datasets.content import About, Contents, FileContent, fingerprint_problems, repetition, write_description
 from workloads.datasets.examine import MOST_CLASSES, Findings, examine_folder, examine_shards, shortened
-from workloads.datasets.naming import SHARD_PATTERN, sha256_of, shard_name
 from workloads.datasets.preparation import REPORT_NAME, class_counts, read_preparation
 from workloads.datasets.prepare import Progress
-from workloads.datasets.repetition import fingerprint_problems, repetition
+from workloads.datasets.shards import SHARD_PATTERN, sha256_of, shard_name
 from workloads.datasets.sources import Place, open_folders
 
 IMAGE_SIZE = 224

@@ -16,9 +16,8 @@ from aiperf.untrusted.reading import reason_of
 from aiperf.untrusted.recognition import HEAD_BYTES, described
 from workloads.datasets.content import FileContent
 from workloads.datasets.encoding import FORMATS, is_jpeg, jpeg_components
-from workloads.datasets.naming import sha256_of
 from workloads.datasets.prepare import Progress
-from workloads.datasets.shards import ForeignRecordError, read_shard
+from workloads.datasets.shards import ForeignRecordError, read_shard, sha256_of
 from workloads.datasets.sources import Place
 
 NAMED_PROBLEMS = 5

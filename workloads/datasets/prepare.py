@@ -19,9 +19,8 @@ from aiperf.processes import spawned
 from aiperf.untrusted.reading import read_outside, shortened
 from workloads.datasets.content import About, Contents, FileContent, write_description
 from workloads.datasets.encoding import as_rgb_jpeg, kind_of
-from workloads.datasets.naming import shard_name
 from workloads.datasets.preparation import class_counts, write_preparation
-from workloads.datasets.shards import Image, write_shard
+from workloads.datasets.shards import Image, shard_name, write_shard
 from workloads.datasets.sources import ImageSource, Place
 
 JOURNAL_NAME = ".prepare.jsonl"

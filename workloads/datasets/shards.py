@@ -1,11 +1,13 @@
-"""Writing and reading shards of TFRecords, without TensorFlow.
+"""Shards of TFRecords: their names, their checksums, writing and reading without TensorFlow.
 
-The format is that of `aiperf.untrusted.examples`; its checksums are CRC-32C, rotated and shifted
-(tensorflow/core/lib/hash/crc32c.h).
+The format is that of `aiperf.untrusted.examples`; the checksums of its records are CRC-32C, rotated
+and shifted (tensorflow/core/lib/hash/crc32c.h).
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,12 +15,30 @@ from pathlib import Path
 
 import google_crc32c
 
-from aiperf.config.dataset_manifest import FileEntry
+from aiperf.config.dataset_manifest import FileEntry, Split
 from aiperf.config.fingerprints import ENTRY_BYTES, image_entry
 from aiperf.untrusted.recognition import described_file
 from workloads.data.records import parse_example
 from workloads.datasets.content import FileContent
-from workloads.datasets.naming import sha256_of
+
+SHARD_PATTERN = re.compile(r"(train|validation)-(\d{5})-of-(\d{5})")
+
+HASH_BLOCK_BYTES = 1 << 20
+
+
+def shard_name(split: Split, number: int, count: int) -> str:
+    """The usual name of a shard, such as train-00000-of-01024."""
+    return f"{split}-{number:05d}-of-{count:05d}"
+
+
+def sha256_of(path: Path) -> str:
+    """Compute the checksum of a file. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(HASH_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
 
 LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 

@@ -19,9 +19,8 @@ from aiperf.errors import DatasetError
 from aiperf.processes import spawned
 from workloads.datasets.content import About, FileContent, write_description
 from workloads.datasets.encoding import encode_jpeg
-from workloads.datasets.naming import shard_name
 from workloads.datasets.prepare import Progress
-from workloads.datasets.shards import Image, write_shard
+from workloads.datasets.shards import Image, shard_name, write_shard
 
 JPEG_QUALITY = 90
 NOISE = 24.0

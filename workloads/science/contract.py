@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.layers import Dropout
 from aiperf.network.operations import count
 from aiperf.network.science import SCIENCE_1, Passes, training_operations
+from workloads.data.sets import ScienceSet
 from workloads.settings.single import OneNetwork
 
 Optimiser = Literal["sgd", "adam"]
@@ -194,3 +196,19 @@ def one_network(build: Callable[[], Architecture]) -> Any:
         "evaluation": (NetworkPasses(network="network", backward=0),),
         "settings": OneNetwork(build),
     }
+
+
+def planned(needs: DataNeeds) -> ScienceSet:
+    """The set of a training that only takes its time; its fingerprint is of its sizes."""
+    counts = needs.train_examples, needs.validation_examples, needs.test_examples
+    fingerprint = hashlib.sha256(f"planned {needs.folder} {counts}".encode()).hexdigest()
+    return ScienceSet(
+        needs.source,
+        needs.train_examples,
+        needs.validation_examples,
+        needs.input_shape,
+        needs.target_shape,
+        fingerprint,
+        generated=True,
+        test_images=needs.test_examples,
+    )

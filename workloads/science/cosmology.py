@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiperf.network.architecture import Architecture
-from workloads.networks.convolutional import cosmoflow, cosmoflow_rehearsal
-from workloads.networks.resnet import resnet_cos, resnet_cos_rehearsal
+from workloads.networks import cosmoflow, cosmoflow_rehearsal, resnet_cos, resnet_cos_rehearsal
 from workloads.science.contract import (
     DataNeeds,
     Schedule,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from workloads.networks.generative import discriminator, generator
+from workloads.networks import discriminator, generator
 from workloads.science.contract import DataNeeds, NetworkPasses, Schedule, ScienceWorkload, WorkloadSize
 from workloads.settings.generation import OFFICIAL, REHEARSAL, GenerationSettings
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from workloads.networks.convolutional import hepcnn, hepcnn_rehearsal
-from workloads.networks.resnet import resnet_hep, resnet_hep_rehearsal
+from workloads.networks import hepcnn, hepcnn_rehearsal, resnet_hep, resnet_hep_rehearsal
 from workloads.science.contract import (
     DataNeeds,
     Schedule,

@@ -10,7 +10,7 @@ from functools import partial
 
 from aiperf.network.operations import LayerFacts
 from aiperf.network.science import SCIENCE_1
-from workloads.networks.climate import climate_semi, faster_rcnn_body, faster_rcnn_head
+from workloads.networks import climate_semi, faster_rcnn_body, faster_rcnn_head
 from workloads.science.contract import DataNeeds, NetworkPasses, Schedule, ScienceWorkload, WorkloadSize
 from workloads.settings import semi_supervised
 from workloads.settings.detection import OFFICIAL, REHEARSAL, DetectionSettings

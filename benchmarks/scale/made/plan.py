@@ -14,7 +14,7 @@ from aiperf.rules.schedule import Assignment, next_assignment
 from aiperf.run_directory.architectures import ArchitectureStore
 from search_space.hyperparameters import with_kernel_size
 from search_space.limits import growth_limits
-from search_space.morph_json import MorphData, morph_data
+from search_space.morphisms import MorphData, morph_data
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
 

@@ -34,7 +34,7 @@ from replica.agent.trial.unhandled import unhandled_errors_fail_it
 from replica.search.kept_weights import KeptWeights
 from replica.search.planner import Plan, Planner
 from replica.search.strategies.contract import Proposal
-from search_space.morph_json import morph_data
+from search_space.morphisms import morph_data
 
 # The forecast of the current training's earliest end, from its reports.
 

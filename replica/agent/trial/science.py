@@ -32,8 +32,7 @@ from replica.agent.trial.trial_log import TrialLog
 from replica.agent.trial.unhandled import unhandled_errors_fail_it
 from workloads.data.manifest import read_science_manifest
 from workloads.science import SCIENCE
-from workloads.science.contract import WorkloadSize
-from workloads.science.planned import planned
+from workloads.science.contract import WorkloadSize, planned
 
 
 class WorkloadTrial:
@@ -82,7 +81,7 @@ class WorkloadTrial:
             **own.as_recorded(epochs),
             **recorded(hybrid_of(self._config, own.optimiser, own.momentum)),
         }
-        # None: nothing is trained (`workloads.science.planned`); the primary names all other data.
+        # None: nothing is trained (`workloads.science.contract`); the primary names all other data.
         folder = None if science.data_dir is None else str(Path(science.data_dir) / size.data.folder)
         return ScienceTraining(self._name, chosen, self._job.seed, self._context.precision, folder)
 

@@ -35,7 +35,7 @@ from aiperf.wire.messages import (
 from replica.agent.trial.context import ReplicaContext
 from replica.search.kept_weights import KeptWeights
 from replica.search.planner import Plan
-from search_space.morph_json import morph_data
+from search_space.morphisms import morph_data
 
 OWN_PHASES: tuple[Phase, ...] = ("search", "start")
 """Phases in which no rank works, so that a wait for storage holds the replica up."""

@@ -26,7 +26,7 @@ from replica.measure.micro.runner import BATCHES, Runner
 from replica.measure.micro.sizes import energy_counter
 from replica.measure.micro.stacks import STACKS, missing
 from replica.measure.micro.view import as_csv, print_table
-from workloads.micro.suite import OPERATORS, selected
+from workloads.micro import OPERATORS, selected
 
 KINDS = {"dense": "dense2d", "sparse": "sparse2d", "3d": "dense3d"}
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import AiperfError
-from workloads.micro.work import Shape, Work
+from workloads.micro import Shape, Work
 
 Array = NDArray[np.float32]
 Operands = tuple[Array, ...]

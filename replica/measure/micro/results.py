@@ -7,7 +7,7 @@ from typing import Any
 
 from aiperf.network.roofline import ITEM_SIZES
 from replica.measure.micro.measure import Timing
-from workloads.micro.work import Work
+from workloads.micro import Work
 
 
 @dataclass(frozen=True, slots=True)

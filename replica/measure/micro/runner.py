@@ -19,7 +19,7 @@ from replica.measure.micro.operands import Operands, make_operands, occupancy, w
 from replica.measure.micro.results import Ceilings, Result
 from replica.measure.micro.sizes import copies_of, device_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import TOLERANCES, Kernel, Stack, TooLargeError, UnsupportedError
-from workloads.micro.work import CEILING, TRIAD_FACTOR, Case, Direction, Work, gemm, triad
+from workloads.micro import CEILING, TRIAD_FACTOR, Case, Direction, Work, gemm, triad
 
 # Reference results of every operator in NumPy, in float64, position by position of the kernel.
 #

@@ -8,8 +8,7 @@ from aiperf.host import Host, this_host
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.machine.energy import AcceleratorCounter, Counter, cpu_packages
 from replica.measure.micro.stacks.contract import TooLargeError
-from workloads.micro.suite import group
-from workloads.micro.work import Work, triad
+from workloads.micro import Work, group, triad
 
 LEAST_CACHE, CACHE_OF_CPU = 32 << 20, 4 << 20
 """Bytes of the last-level caches if the kernel does not report them: the least, and of each CPU.

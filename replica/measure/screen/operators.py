@@ -13,7 +13,7 @@ from replica.measure.micro.measure import FULL, QUICK
 from replica.measure.micro.runner import Runner
 from replica.measure.micro.sizes import last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import Stack
-from workloads.micro.work import Case, Direction, Work, gemm
+from workloads.micro import Case, Direction, Work, gemm
 
 CONVOLUTION = Case("conv", "dense2d", 64, (56, 56), 64, (3, 3), (1, 1))
 """The 3 x 3 convolution of ResNet-50's first stage (He et al. 2016, Table 1)."""

@@ -15,8 +15,7 @@ from aiperf.errors import ArchitectureError
 from replica.search.outcomes import Start
 from replica.search.outlines.outline import Loader, Outline, outlined, shared
 from replica.search.outlines.skeleton import WIDEST, Skeleton, described, grown, skeleton_of, with_kernel_size
-from search_space.morph_json import MorphData, morph_from_data
-from search_space.morphisms import MAX_MORPHS
+from search_space.morphisms import MAX_MORPHS, MorphData, morph_from_data
 
 MOST_SKELETONS = 1024
 """Skeletons that are kept, the last ones in use, as parents: each takes about 5 kB."""

@@ -15,7 +15,7 @@ from aiperf.network.json_files import read_architecture
 from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import InheritedWeights
 from search_space.inheritance import Weights, inherit
-from search_space.morph_json import morph_from_data
+from search_space.morphisms import morph_from_data
 
 EPOCH = "epoch"
 """Name of the entry of a file with the number of the epoch; names of weights have a slash."""

@@ -12,8 +12,7 @@ from replica.trainer.simulated_curves.contract import accuracy_after
 from workloads.data import find_set
 from workloads.data.sets import ScienceSet
 from workloads.science import SCIENCE
-from workloads.science.contract import WorkloadSize
-from workloads.science.planned import planned
+from workloads.science.contract import WorkloadSize, planned
 
 LEAST_SHARE, MOST_SHARE = 0.9, 1.2
 """Range of the share of the target that a curve approaches: most trainings reach theirs, after

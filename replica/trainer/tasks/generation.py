@@ -14,7 +14,7 @@ from replica.trainer.model.container import Networks, redraw
 from replica.trainer.model.objectives import logits_of
 from replica.trainer.tasks.binary import cross_entropy_of_logits
 from replica.trainer.tasks.contract import Measures, Part
-from workloads.networks.generative import discriminator, generator
+from workloads.networks import discriminator, generator
 from workloads.settings.generation import GenerationSettings
 
 # Statistics of a field without its phases: its power by wave number, and its pixels.

@@ -22,8 +22,7 @@ from replica.measure.counting.keras_operations import count_model
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.weights import inherited, load, read_model, save, write_model
 from search_space.inheritance import Weights, inherit
-from search_space.morph_json import morph_data
-from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Morph, Widen
+from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Morph, Widen, morph_data
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
 

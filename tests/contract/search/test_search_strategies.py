@@ -16,7 +16,7 @@ from replica.search.partitions import ALL, Partition
 from replica.search.strategies import STRATEGIES
 from replica.search.strategies.contract import Proposal, SearchStrategy, partition_key
 from search_space.limits import growth_limits
-from search_space.morph_json import apply_all
+from search_space.morphisms import apply_all
 from search_space.resnet import resnet
 
 INITIAL = resnet(50, 32, 10)

@@ -38,8 +38,7 @@ from aiperf.wire.messages import (
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.programs import TRAINERS
-from search_space.morph_json import morph_data
-from search_space.morphisms import Deepen
+from search_space.morphisms import Deepen, morph_data
 from tests.support.processes import all_end
 
 TINY = Architecture(

@@ -24,7 +24,7 @@ from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.wire.messages import Job
 from referee.replay import ROUNDING
 from replica.search.planner import Memory, Planner
-from search_space.morph_json import morph_data
+from search_space.morphisms import morph_data
 from tests.support.folders import GOLDEN
 from tests.support.hand_made import aiperf
 from tests.support.runs import report

@@ -24,13 +24,12 @@ from tests.support.folders import GOLDEN
 from tests.support.hand_made import aiperf
 from tests.support.images import make_folders, make_shards, silent
 from workloads.datasets.check import check, describe
-from workloads.datasets.content import About, Contents, FileContent, write_description
+from workloads.datasets.content import About, Contents, FileContent, repetition, write_description
 from workloads.datasets.encoding import as_rgb_jpeg, jpeg_components
 from workloads.datasets.examine import examine_files
 from workloads.datasets.layouts import TRAIN_TAR
 from workloads.datasets.prepare import JOURNAL_NAME, prepare, shard_jobs
 from workloads.datasets.progress import shown_progress
-from workloads.datasets.repetition import repetition
 from workloads.datasets.shards import Image, read_shard, write_shard
 from workloads.datasets.sources import DEVKIT_TAR, VALIDATION_TAR, Place, open_source
 

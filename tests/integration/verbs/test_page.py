@@ -20,8 +20,7 @@ from analysis.report.build import build_report
 from analysis.results.ranking import rank
 from analysis.results.source import read_result
 from analysis.verbs.ranking_page import ranking_page
-from search_space.morph_json import morph_data
-from search_space.morphisms import AddSkip, Deepen
+from search_space.morphisms import AddSkip, Deepen, morph_data
 from tests.support.browser import DESKTOP, PHONE, open_page, show
 from tests.support.hand_made import T0_MS, HandMadeRun, aiperf
 from tests.support.nodes.measured import ROWS, measure_node

@@ -25,8 +25,7 @@ from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.phases import INTERVALS, WORST
-from search_space.morph_json import morph_data
-from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Widen
+from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Widen, morph_data
 from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun
 

@@ -17,7 +17,7 @@ from aiperf.records.record import Record
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from referee.replay import RecordedHistory, Start, replay
-from search_space.morph_json import morph_data
+from search_space.morphisms import morph_data
 from search_space.sampling import random_morph
 from tests.integration.runs.test_golden import unpacked
 from tests.support.forging import of_trial, rewrite

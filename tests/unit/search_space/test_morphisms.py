@@ -14,14 +14,16 @@ from aiperf.errors import ArchitectureError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Add, BatchNorm, Conv, Dense, GlobalAveragePool, Input, ReLU
 from aiperf.network.operations import count
-from search_space.morph_json import apply_all, morph_data, morph_from_data
 from search_space.morphisms import (
     AddSkip,
     Deepen,
     EnlargeKernel,
     Widen,
+    apply_all,
     deepen_sites,
     kernel_sites,
+    morph_data,
+    morph_from_data,
     skip_sites,
     widths,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Concat, Conv, Dense, Flatten, Input
-from search_space.morph_json import apply_all
-from search_space.morphisms import AddSkip, Deepen
+from search_space.morphisms import AddSkip, Deepen, apply_all
 from search_space.resnet import resnet
 from search_space.streams import stream_of, streams
 

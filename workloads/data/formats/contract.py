@@ -1,4 +1,4 @@
-"""The contract of a file format of scientific data.
+"""The contract of a file format of scientific data, and names of files in the data sets' manner.
 
 Files come from other people: nothing is read before its size is known and bounded, and whatever is
 wrong becomes a DatasetError or a line of text, never a traceback.
@@ -66,3 +66,26 @@ class Format(Protocol):
 
     def write(self, path: Path, layout: FileLayout, blocks: Iterable[Rows]) -> None:
         """Write a new file of samples that come in blocks. Raises OSError."""
+
+
+Found = Mapping[Split, Sequence[str]]
+
+
+def matching(folder: Path, patterns: Mapping[Split, Sequence[str]]) -> Found:
+    """Find the files of a folder that match one of a split's glob patterns, in order."""
+    return {
+        split: sorted({str(path.relative_to(folder)) for pattern in patterns[split] for path in folder.glob(pattern)})
+        for split in patterns
+    }
+
+
+def numbered(stem: str, suffix: str, samples: int, most: int) -> list[tuple[str, int]]:
+    """Make names and sizes of files of at most `most` samples: `stem` alone if one is enough."""
+    count = max(1, -(-samples // most))
+    if count == 1:
+        return [(f"{stem}{suffix}", samples)]
+    digits = max(2, len(str(count - 1)))
+    return [
+        (f"{stem}-{number:0{digits}}{suffix}", samples * (number + 1) // count - samples * number // count)
+        for number in range(count)
+    ]

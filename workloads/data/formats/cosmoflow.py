@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import Split
 from workloads.data.arrays import Rows
+from workloads.data.formats.contract import Found, matching, numbered
 from workloads.data.formats.fields import Field, Rule, Sizes, Values, any_of, negative
 from workloads.data.formats.hdf5 import FileNames, HDF5Format
-from workloads.data.formats.names import Found, matching, numbered
 
 MOST_SAMPLES_A_FILE = 256
 """Most samples of a new file, so that several are made in parallel."""

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from aiperf.config.dataset_manifest import Split
 from aiperf.errors import UsageError
 from workloads.data.arrays import Rows
+from workloads.data.formats.contract import Found
 from workloads.data.formats.fields import Field, Sizes, Values, any_of
 from workloads.data.formats.hdf5 import FileNames, HDF5Format
-from workloads.data.formats.names import Found
 
 IMAGES_A_YEAR = 1460
 """Number of images of a year: one every six hours, on 365 days."""

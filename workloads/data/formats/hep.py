@@ -15,9 +15,9 @@ import numpy as np
 
 from aiperf.config.dataset_manifest import Split
 from workloads.data.arrays import Rows
+from workloads.data.formats.contract import Found, matching, numbered
 from workloads.data.formats.fields import NUMBERS, Field, Values, negative, neither_0_nor_1
 from workloads.data.formats.hdf5 import FileNames, HDF5Format
-from workloads.data.formats.names import Found, matching, numbered
 
 STEMS: Mapping[Split, str] = {"train": "train", "validation": "val", "test": "test"}
 

@@ -17,10 +17,9 @@ from aiperf.errors import DatasetError, UsageError
 from aiperf.untrusted.examples import FOOTER_BYTES, HEADER, features_of, fields, only
 from aiperf.untrusted.reading import read_bounded, shortened
 from workloads.data.arrays import Rows
-from workloads.data.formats.contract import FileLayout
+from workloads.data.formats.contract import FileLayout, matching
 from workloads.data.formats.cosmoflow import COUNT_RULE, PARAMETER_RULE
 from workloads.data.formats.fields import Field, value_problems
-from workloads.data.formats.names import matching
 
 MOST_BYTES = 256 << 20
 """Most bytes of an unpacked file: a cube of 256^3 has 128 MiB."""

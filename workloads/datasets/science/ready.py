@@ -17,8 +17,7 @@ from aiperf.errors import AiperfError
 from aiperf.host import this_host
 from workloads.data import find_set
 from workloads.data.generators import GENERATORS
-from workloads.data.layouts import layout_problems
-from workloads.data.manifest import read_science_manifest
+from workloads.data.manifest import layout_problems, read_science_manifest
 from workloads.data.sets import CUBES_A_CUBE, KINDS
 from workloads.datasets.progress import shown_progress
 from workloads.datasets.science.synthesize import ScienceRecipe, synthesize

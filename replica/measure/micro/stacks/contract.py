@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from aiperf.errors import AiperfError
 from replica.measure.micro.operands import Operands
-from workloads.micro.work import Work
+from workloads.micro import Work
 
 
 class UnsupportedError(AiperfError):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from replica.measure.micro.operands import Operands
 from replica.measure.micro.stacks.contract import UnsupportedError
-from workloads.micro.work import TRIAD_FACTOR, Case, Work
+from workloads.micro import TRIAD_FACTOR, Case, Work
 
 
 class JaxStack:

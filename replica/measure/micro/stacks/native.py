@@ -13,7 +13,7 @@ from aiperf.machine.accelerators import find_accelerators
 from replica.measure.micro.native_library import open_library
 from replica.measure.micro.operands import Operands
 from replica.measure.micro.stacks.contract import UnsupportedError
-from workloads.micro.work import Shape, Work
+from workloads.micro import Shape, Work
 
 _OPERATORS = {"conv": 0, "maxpool": 1, "averagepool": 2, "fc": 3, "gemm": 3, "triad": 4}
 _DIRECTIONS = {"forward": 0, "input": 1, "weights": 2}

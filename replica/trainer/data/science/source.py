@@ -24,8 +24,7 @@ from replica.trainer.data.contract import RankShare
 from replica.trainer.data.science.transforms import Batch
 from workloads.data.arrays import Rows
 from workloads.data.formats import FORMATS, Format, OpenFile
-from workloads.data.layouts import layout_problems
-from workloads.data.manifest import ScienceFile, ScienceManifest, read_science_manifest
+from workloads.data.manifest import ScienceFile, ScienceManifest, layout_problems, read_science_manifest
 from workloads.data.sets import ScienceSet, find_set
 
 # The order of an epoch: random, but neighbours that are packed together stay near each other.

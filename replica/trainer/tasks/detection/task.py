@@ -26,7 +26,7 @@ from replica.trainer.tasks.detection import losses
 from replica.trainer.tasks.detection.boxes import area, clip, decode, encode, overlap, rows_of, survivors
 from replica.trainer.tasks.detection.precision import FIELDS, mean_precisions
 from replica.trainer.tasks.detection.sampling import packed, random_order, sample
-from workloads.networks.climate import faster_rcnn_body, faster_rcnn_head
+from workloads.networks import faster_rcnn_body, faster_rcnn_head
 from workloads.settings.detection import DetectionSettings, Sampling
 
 # Anchors: the boxes from which proposals are shifted.

@@ -16,7 +16,7 @@ from replica.trainer.tasks.contract import Measures, Part
 from replica.trainer.tasks.detection.boxes import SMALLEST_SIDE, clip, rows_of
 from replica.trainer.tasks.detection.losses import cross_entropy, mean_of, smooth_l1
 from replica.trainer.tasks.detection.precision import FIELDS, mean_precisions
-from workloads.networks.climate import climate_semi
+from workloads.networks import climate_semi
 from workloads.settings.semi_supervised import SemiSupervisedSettings
 
 # True boxes as the labels of cells, and cells as boxes.

@@ -22,8 +22,7 @@ from aiperf.run_directory.step_evidence import read_rows
 from aiperf.wire.messages import Begin, InheritedWeights, TrainerDone, TrainerPhase, TrainerProgress, TrainRequest
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model import weights
-from search_space.morph_json import morph_data
-from search_space.morphisms import Deepen
+from search_space.morphisms import Deepen, morph_data
 from tests.contract.trainer.test_trainers import TINY, collect, epochs_of
 from tests.support.trainings.installed import need_frameworks
 from tests.support.trainings.requests import request_for

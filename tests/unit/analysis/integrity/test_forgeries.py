@@ -35,8 +35,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import source_hash
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from search_space.morph_json import morph_data
-from search_space.morphisms import Deepen
+from search_space.morphisms import Deepen, morph_data
 from search_space.resnet import resnet
 from tests.support.forging import Change, rewrite, unchain
 from tests.support.forging.changes import both, moved, of, twice

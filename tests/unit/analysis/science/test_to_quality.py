@@ -25,7 +25,7 @@ from analysis.report.workloads import InstancePart, WorkloadPart
 from tests.support.hand_made import T0_MS
 from tests.support.science.hand_made import CUBES, IMAGES, ONCE, SIZES, TEST_IMAGES, ScienceRun
 from tests.unit.analysis.science.runs import run_of_four
-from workloads.networks.resnet import resnet_hep
+from workloads.networks import resnet_hep
 
 NETWORKS = {"resnet-hep": count(IMAGES, SCIENCE_1).operations, "cosmoflow": count(CUBES, SCIENCE_1).operations}
 

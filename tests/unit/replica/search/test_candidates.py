@@ -20,8 +20,7 @@ from replica.search.partitions import ALL, Partition
 from replica.search.planner import Candidates, Memory, Planner
 from replica.search.strategies.contract import partition_key
 from search_space.limits import Limits, growth_limits
-from search_space.morph_json import apply_all, morph_data
-from search_space.morphisms import MAX_MORPHS, Deepen, Morph, Widen
+from search_space.morphisms import MAX_MORPHS, Deepen, Morph, Widen, apply_all, morph_data
 from search_space.resnet import resnet
 from tests.support.hand_made import HandMadeRun
 

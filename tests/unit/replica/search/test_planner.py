@@ -23,8 +23,7 @@ from replica.search.observed import Summary
 from replica.search.planner import Ahead, Memory, Planner
 from replica.search.strategies.contract import Proposal
 from search_space.limits import growth_limits, training_memory
-from search_space.morph_json import apply_all, morph_from_data
-from search_space.morphisms import Deepen
+from search_space.morphisms import Deepen, apply_all, morph_from_data
 from search_space.resnet import resnet
 from tests.support.hand_made import HandMadeRun
 

@@ -28,8 +28,7 @@ from replica.measure.micro.runner import CHECKED_OPERATIONS, Runner, cut_out, re
 from replica.measure.micro.sizes import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import UnsupportedError
 from tests.support.machines import MACHINES, MIB, imitate
-from workloads.micro.suite import KINDS, SUITE, selected
-from workloads.micro.work import Case, Work, triad
+from workloads.micro import KINDS, SUITE, Case, Work, selected, triad
 
 
 @dataclass

@@ -21,8 +21,7 @@ from replica.search.outlines.family import Family
 from replica.search.outlines.outline import describe, outlined
 from replica.search.outlines.skeleton import described, grown, skeleton_of, with_kernel_size
 from search_space import hyperparameters
-from search_space.morph_json import apply_all, morph_data
-from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Morph, Widen
+from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Morph, Widen, apply_all, morph_data
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
 from tests.support.hand_made import HandMadeRun

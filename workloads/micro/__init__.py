@@ -1,1 +1,0 @@
-"""The micro suite: single operators on the data of the scientific workloads."""
