@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale import search as scaled
-from replica.search.demo.architectures import SearchDemo
-from replica.search.demo.objectives import OBJECTIVES
+from replica.search.demo.architectures import OBJECTIVES, SearchDemo
 from replica.search.strategies import STRATEGIES
 
 HISTORIES = (1, 3, 10, 30, 100, 300, 1000)

@@ -34,7 +34,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job
 from referee.digested import EntriesUpTo, RecordedDigest
 from replica.search.choices import Choices, Memory, Plan
-from replica.search.history.digested import DigestEvidence
+from replica.search.history import DigestEvidence
 from replica.search.knowledge import Knowledge
 from search_space.morphisms import morph_data
 

@@ -171,8 +171,7 @@ def _configure_search(parser: argparse.ArgumentParser) -> None:
 
 
 def _search(arguments: argparse.Namespace) -> int:
-    from replica.search.demo.architectures import SearchDemo  # noqa: PLC0415
-    from replica.search.demo.objectives import OBJECTIVES  # noqa: PLC0415
+    from replica.search.demo.architectures import OBJECTIVES, SearchDemo  # noqa: PLC0415
 
     for option, known in (("objective", tuple(OBJECTIVES)), ("strategy", tuple(STRATEGIES))):
         _require_known(option, getattr(arguments, option), known)

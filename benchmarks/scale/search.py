@@ -17,12 +17,12 @@ from aiperf.records.cursor import Cursor
 from aiperf.records.files import Batch
 from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
+from replica.search.demo.architectures import OBJECTIVES, evaluate
 from replica.search.demo.hyperparameters import SPACE
-from replica.search.demo.objectives import OBJECTIVES, evaluate
 from replica.search.distance import Columns, DistanceTable
 from replica.search.knowledge import Knowledge
 from replica.search.observations import Observation, Observations
-from replica.search.outlines.outline import outlined, whole
+from replica.search.outlines import outlined, whole
 from replica.search.partitions import Partition
 from replica.search.strategies.bayesian import BayesianStrategy
 from replica.search.surrogate import LocalSurrogate, Surrogate

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from replica.search.outlines.outline import Known, Outline, Token, describe
+from replica.search.outlines import Known, Outline, Token, describe
 
 SKIP_WEIGHT = 1.0
 """Weight of the skip connections relative to the layers (lambda in Auto-Keras)."""

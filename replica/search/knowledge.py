@@ -17,13 +17,10 @@ from aiperf.records.cursor import Cursor
 from aiperf.records.files import HistoryReader
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
-from replica.search.history.contract import Evidence
-from replica.search.history.digested import of_digest
-from replica.search.history.recorded import RecordedEvidence, Source
-from replica.search.observations import Observations
-from replica.search.observed import Observed, Summary
+from replica.search.history import Evidence, RecordedEvidence, Source, of_digest
+from replica.search.observations import Observations, Observed, Summary
 from replica.search.outcomes import OutcomeTable, RankedTrial, Start, Training, training_of
-from replica.search.outlines.family import Family
+from replica.search.outlines import Family
 from replica.search.tuners.contract import Result, Tried
 
 # The evidence that an agent follows: the digest that its job names, or the raw records.

@@ -37,7 +37,7 @@ from replica.search.choices import (
 )
 from replica.search.kept_weights import KeptWeights, delete_weights, find_weights
 from replica.search.knowledge import Knowledge
-from replica.search.observed import Summary
+from replica.search.observations import Summary
 from replica.search.partitions import Partition
 from replica.search.strategies.contract import Proposal, partition_key
 from search_space.limits import Limits

@@ -23,7 +23,7 @@ from scipy.spatial.distance import cdist
 from aiperf.frameworks.training_imports import hidden
 from replica.search.distance import Columns, DistanceTable, Floats
 from replica.search.observations import Observation
-from replica.search.outlines.outline import Known
+from replica.search.outlines import Known
 
 with hidden("pandas"):  # scikit-learn imports it for tables, which takes as long as all else of this
     from sklearn.gaussian_process import GaussianProcessRegressor

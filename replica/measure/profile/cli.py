@@ -25,9 +25,7 @@ from aiperf.ranks import without_ranks
 from aiperf.records.reading import read_ledger
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
-from replica.measure.profile.limits import memory_limit
-from replica.measure.profile.network import architecture_of
-from replica.measure.profile.settings import ProfileSettings
+from replica.measure.profile.settings import ProfileSettings, architecture_of, memory_limit
 from replica.measure.profile.sweep import parse_sweep, sweep
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.starters import STARTERS, RankRequest, choose_starter

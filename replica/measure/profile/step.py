@@ -27,14 +27,13 @@ from aiperf.machine.memory import prefer_oom_kill
 from aiperf.network.operations import count
 from aiperf.ranks import rank_numbers
 from replica.measure.profile.executed import COUNTS, choose_count
-from replica.measure.profile.executed.kinds import work_by_kind
-from replica.measure.profile.limits import memory_limit
+from replica.measure.profile.executed.contract import work_by_kind
 from replica.measure.profile.recorded.memory import BATCH, PROGRAM, STATE, WEIGHTS, memory_at_peak
 from replica.measure.profile.recorded.operations import layer_times, operation_times
 from replica.measure.profile.recorded.phases import FETCH, STEP, UNCOUNTED, blocks, wall_times
 from replica.measure.profile.recorded.recording import Recording
 from replica.measure.profile.recorders import RECORDERS, Recorder
-from replica.measure.profile.settings import ProfileSettings
+from replica.measure.profile.settings import ProfileSettings, memory_limit
 from replica.trainer.framework import Framework
 from replica.trainer.frameworks import FRAMEWORKS
 

@@ -12,10 +12,9 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.operations import AIPERF_1, RuleSet
 from aiperf.network.science import SCIENCE_1
 from aiperf.wire.messages import TrainRequest
-from replica.measure.profile.network import architecture_of
 from replica.measure.profile.networks import NETWORK_STEPS
 from replica.measure.profile.networks.batches import RandomBatches
-from replica.measure.profile.settings import ProfileSettings
+from replica.measure.profile.settings import ProfileSettings, architecture_of
 from replica.trainer.collectives import Collective
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import RankShare, blank_batch

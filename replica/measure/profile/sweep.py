@@ -8,9 +8,8 @@ from statistics import linear_regression
 from typing import Any, Literal
 
 from aiperf.errors import AiperfError, UsageError
-from replica.measure.profile.network import elements
 from replica.measure.profile.recorded.memory import BATCH, PURPOSES, STATE, UNEXPLAINED, WEIGHTS
-from replica.measure.profile.settings import ProfileSettings
+from replica.measure.profile.settings import ProfileSettings, elements
 
 Axis = Literal["batch", "size"]
 AXES: dict[str, str] = {"batch": "batch_size", "size": "size"}

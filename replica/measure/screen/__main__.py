@@ -17,9 +17,7 @@ from aiperf.processes import MessageOutput
 from aiperf.screening.messages import CPUS, READY, Row
 from aiperf.signals import die_with_parent
 from replica.measure.micro.stacks import STACKS
-from replica.measure.screen.copies import copy_rates
-from replica.measure.screen.decoding import decoding_rate
-from replica.measure.screen.operators import Subject, operator_rows
+from replica.measure.screen.measures import Subject, copy_rates, decoding_rate, operator_rows
 
 
 def main() -> int:

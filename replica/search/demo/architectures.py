@@ -4,18 +4,92 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import exp, log2
+
+import numpy as np
 
 from aiperf.network.architecture import Architecture
+from aiperf.network.layers import Conv
 from aiperf.network.operations import count
-from replica.search.demo.objectives import evaluate
 from replica.search.observations import Observation, Observations
 from replica.search.partitions import ALL
 from replica.search.strategies import STRATEGIES
 from search_space.limits import Limits, growth_limits
 from search_space.resnet import resnet
 from search_space.sampling import random_morph
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The growth of an architecture relative to another one."""
+
+    operations: float
+    """Logarithm to base 2 of the ratio of operations."""
+    depth: int
+    """Layers with weights added."""
+    skips: int
+    """Additions added."""
+    kernel: float
+    """Mean kernel side minus that of the other."""
+    width: float
+    """Logarithm to base 2 of the ratio of mean widths."""
+
+
+def growth(architecture: Architecture, initial: Architecture) -> Growth:
+    """Compare an architecture with the initial one."""
+    return Growth(
+        operations=log2(count(architecture).operations.total / count(initial).operations.total),
+        depth=architecture.depth - initial.depth,
+        skips=_additions(architecture) - _additions(initial),
+        kernel=_mean(architecture, _kernel) - _mean(initial, _kernel),
+        width=log2(_mean(architecture, _filters) / _mean(initial, _filters)),
+    )
+
+
+def _additions(architecture: Architecture) -> int:
+    return sum(node.layer.kind == "add" for node in architecture.nodes)
+
+
+def _kernel(layer: Conv) -> int:
+    return layer.kernel[0]
+
+
+def _filters(layer: Conv) -> int:
+    return layer.filters
+
+
+def _mean(architecture: Architecture, of: Callable[[Conv], int]) -> float:
+    return float(np.mean([of(node.layer) for node in architecture.nodes if isinstance(node.layer, Conv)]))
+
+
+def _depth(grown: Growth) -> float:
+    """The value where layers help, each less than the one before, and operations cost a little."""
+    return 0.6 + 0.35 * (1 - exp(-max(grown.depth, 0) / 8)) - 0.04 * max(grown.operations, 0.0)
+
+
+def _peak(grown: Growth) -> float:
+    """The value around a peak at 1.5 times the operations and six layers more."""
+    return 0.5 + 0.45 * exp(-((grown.operations - 0.585) ** 2) / 0.18 - ((grown.depth - 6) / 6) ** 2)
+
+
+def _mixture(grown: Growth) -> float:
+    """The value where width, larger kernels and skips must work together, and depth costs."""
+    gains = (
+        1 - exp(-8 * max(grown.width, 0.0)) + 1 - exp(-6 * max(grown.kernel, 0.0)) + 1 - exp(-max(grown.skips, 0) / 3)
+    )
+    return 0.5 + 0.15 * gains - 0.02 * max(grown.depth - grown.skips, 0)
+
+
+OBJECTIVES: dict[str, Callable[[Growth], float]] = {"depth": _depth, "peak": _peak, "mixture": _mixture}
+"""Objectives by name."""
+
+
+def evaluate(name: str, architecture: Architecture, initial: Architecture) -> float:
+    """The value of an architecture."""
+    return min(1.0, max(0.0, OBJECTIVES[name](growth(architecture, initial))))
+
 
 IMAGE_SIZE = 32
 CLASSES = 10

@@ -20,7 +20,7 @@ from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.network.architecture import Architecture
 from replica.search.distance import Columns, DistanceTable
 from replica.search.observations import Observation, Observations
-from replica.search.outlines.outline import Known, whole
+from replica.search.outlines import Known, whole
 from replica.search.partitions import ALL, Partition
 from replica.search.strategies.contract import Proposal, partition_key
 from replica.search.surrogate import BEST, LocalSurrogate, Surrogate

@@ -7,7 +7,7 @@ import random
 from aiperf.errors import TrialFailedError
 from aiperf.network.architecture import Architecture
 from replica.search.observations import Observations
-from replica.search.outlines.outline import whole
+from replica.search.outlines import whole
 from replica.search.partitions import ALL, Partition
 from replica.search.strategies.contract import Proposal, partition_key
 from search_space.limits import Limits

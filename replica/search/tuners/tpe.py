@@ -9,8 +9,7 @@ from hyperopt import rand, tpe
 from aiperf.config.space import Hyperparameters, Space
 from replica.search.partitions import ALL, Partition
 from replica.search.tuners.contract import Tried
-from replica.search.tuners.drawing import draw
-from replica.search.tuners.samples import good_share
+from replica.search.tuners.drawing import draw, good_share
 
 
 def suggest(space: Space, tried: Tried, seed: int, partition: Partition = ALL) -> Hyperparameters:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 
 from aiperf.config.space import Hyperparameters, Parameter, Space, Value
 from replica.search.partitions import ALL, Partition
-from replica.search.tuners.choice import SUGGESTIONS, first_free
-from replica.search.tuners.contract import Tried
+from replica.search.tuners.contract import SUGGESTIONS, Tried, first_free
 
 
 def suggest(space: Space, tried: Tried, seed: int, partition: Partition = ALL) -> Hyperparameters:

@@ -11,7 +11,7 @@ from aiperf.errors import TrialFailedError, UsageError
 from aiperf.network.architecture import Architecture
 from replica.search.demo.architectures import random_history
 from replica.search.observations import Observation, Observations
-from replica.search.outlines.outline import whole
+from replica.search.outlines import whole
 from replica.search.partitions import ALL, Partition
 from replica.search.strategies import STRATEGIES
 from replica.search.strategies.contract import Proposal, SearchStrategy, partition_key

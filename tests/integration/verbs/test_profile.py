@@ -23,8 +23,7 @@ from analysis.output.page.vocabulary import readable_time
 from analysis.reading.profile import KindWork, read_profile
 from rehearsal.machine.measured import measured
 from replica.measure.profile.cli import profile_step
-from replica.measure.profile.network import resized
-from replica.measure.profile.settings import ProfileSettings
+from replica.measure.profile.settings import ProfileSettings, resized
 from replica.trainer.frameworks import FRAMEWORKS
 from search_space.resnet import resnet
 from tests.support.folders import ROOT

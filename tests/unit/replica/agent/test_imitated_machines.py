@@ -21,7 +21,7 @@ from analysis.reading.nodes import read_system
 from primary.doctor.checks import nodes
 from replica.agent.examine.facts import find_out
 from replica.agent.share import NodeShare, share_of_node
-from replica.measure.profile.limits import memory_limit
+from replica.measure.profile.settings import memory_limit
 from replica.search.choices import initial_architecture, limits_of
 from tests.support.hand_made import HandMadeRun
 from tests.support.machines import GIB, MACHINES, imitate

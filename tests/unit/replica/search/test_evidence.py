@@ -11,8 +11,7 @@ from hyperopt.base import Domain
 from aiperf.config.space import Hyperparameters, Parameter, Space
 from replica.search.partitions import Partition
 from replica.search.tuners.contract import Result, Tried
-from replica.search.tuners.drawing import draw
-from replica.search.tuners.samples import BEST, GAMMA, NEWEST, evidence, good_share
+from replica.search.tuners.drawing import BEST, GAMMA, NEWEST, draw, evidence, good_share
 from replica.search.tuners.tpe import suggest
 
 LINE: Space = (Parameter("learning_rate", "uniform", (0.0, 1.0)),)

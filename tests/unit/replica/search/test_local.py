@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from replica.search import surrogate
-from replica.search.demo.architectures import random_history
-from replica.search.demo.objectives import evaluate
+from replica.search.demo.architectures import evaluate, random_history
 from replica.search.distance import Columns, DistanceTable, Floats
 from replica.search.observations import Observation, Observations
-from replica.search.outlines.outline import Known, outlined, whole
+from replica.search.outlines import Known, outlined, whole
 from replica.search.partitions import Partition
 from replica.search.strategies import bayesian
 from replica.search.strategies.bayesian import BayesianStrategy

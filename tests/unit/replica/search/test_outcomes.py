@@ -25,9 +25,9 @@ from aiperf.run_directory.paths import RunPaths
 from replica.search import outcomes
 from replica.search.demo.architectures import random_history
 from replica.search.knowledge import MOST_WHOLE, Knowledge
-from replica.search.observed import Observed
+from replica.search.observations import Observed
 from replica.search.outcomes import Outcomes
-from replica.search.outlines.outline import Outline
+from replica.search.outlines import Outline
 from search_space.limits import growth_limits
 from search_space.resnet import resnet
 from tests.support.hand_made import HandMadeRun

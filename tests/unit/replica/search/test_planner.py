@@ -19,7 +19,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job
 from replica.search.demo.architectures import random_history
 from replica.search.knowledge import Knowledge
-from replica.search.observed import Summary
+from replica.search.observations import Summary
 from replica.search.planner import Ahead, Memory, Planner
 from replica.search.strategies.contract import Proposal
 from search_space.limits import growth_limits, training_memory

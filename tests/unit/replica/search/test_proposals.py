@@ -19,7 +19,7 @@ from replica.search.demo.architectures import random_history
 from replica.search.distance import DistanceTable, Floats
 from replica.search.knowledge import Knowledge
 from replica.search.observations import Observation, Observations
-from replica.search.outlines.outline import Known
+from replica.search.outlines import Known
 from replica.search.partitions import ALL
 from replica.search.planner import Memory, Planner
 from replica.search.strategies import bayesian

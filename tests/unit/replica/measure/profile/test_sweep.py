@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from aiperf.errors import AiperfError, ArchitectureError, UsageError
-from replica.measure.profile.network import architecture_of, elements, resized
-from replica.measure.profile.settings import ProfileSettings
+from replica.measure.profile.settings import ProfileSettings, architecture_of, elements, resized
 from replica.measure.profile.sweep import parse_sweep, sweep
 from workloads.networks import NETWORKS
 

@@ -6,13 +6,13 @@ from itertools import count
 
 import pytest
 
-from replica.measure.screen.copies import QUICK_COPIES, SIZE, copy_rates
+from replica.measure.screen.measures import QUICK_COPIES, SIZE, copy_rates
 
 torch = pytest.importorskip("torch")
 
 
 def test_both_directions_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replica.measure.screen.copies.SIZE", 1 << 20)
+    monkeypatch.setattr("replica.measure.screen.measures.SIZE", 1 << 20)
     ticks = count()
     found = list(copy_rates(torch, "cpu", True, lambda: float(next(ticks))))
     assert [name for name, _, _ in found] == ["to_device", "from_device"]

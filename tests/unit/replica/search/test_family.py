@@ -15,11 +15,9 @@ from aiperf.network.architecture import Architecture
 from aiperf.network.layers import Concat
 from aiperf.records.bodies import TrialStarted
 from aiperf.run_directory.architectures import ArchitectureStore
+from replica.search import outlines
 from replica.search.knowledge import Knowledge
-from replica.search.outlines import family
-from replica.search.outlines.family import Family
-from replica.search.outlines.outline import describe, outlined
-from replica.search.outlines.skeleton import described, grown, skeleton_of, with_kernel_size
+from replica.search.outlines import Family, describe, described, grown, outlined, skeleton_of, with_kernel_size
 from search_space import hyperparameters
 from search_space.morphisms import AddSkip, Deepen, EnlargeKernel, Morph, Widen, apply_all, morph_data
 from search_space.resnet import resnet
@@ -160,7 +158,7 @@ def test_an_architecture_that_no_skeleton_can_show_is_read() -> None:
 
 
 def test_parents_that_were_forgotten_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "MOST_SKELETONS", 2)
+    monkeypatch.setattr(outlines, "MOST_SKELETONS", 2)
     rng, line, starts = random.Random(1), [INITIAL], [trial(1, INITIAL, None)]
     for number in range(2, 10):
         morph, child = random_morph(line[-1], rng)

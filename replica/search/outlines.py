@@ -1,22 +1,121 @@
-"""Skeletons: the part of an architecture that the outlines of its children follow from.
+"""Outlines: the part of an architecture that the search compares, without its graph.
 
-A skeleton has the convolutions, dense layers, additions and ReLUs of the graph. Layers with one
-input that keep its channels, such as a normalisation, change no outline; their readers read what
-they read. Shapes are not inferred and hashes not computed: a child costs a fiftieth of
-`Morph.apply`. A morph that cannot be applied to the architecture may give the outline of nothing.
+A run has thousands of architectures. Whole, each takes about 100 kB of memory; its outline takes
+one. Only those that children are made from are needed whole.
+
+Outlines follow from the records of how each architecture was made. A start names the parent and the
+morphs, or the base and the kernel size; `aiperf verify` checks that these make the stored
+architecture. So a file is read only of an architecture that was not made of another one, or of
+which the start cannot be followed.
+
+A skeleton is the part that the outlines of children follow from: the convolutions, dense layers,
+additions and ReLUs of the graph. Layers with one input that keep its channels, such as a
+normalisation, change no outline; their readers read what they read. Shapes are not inferred and
+hashes not computed: a child costs a fiftieth of `Morph.apply`. A morph that cannot be applied to
+the architecture may give the outline of nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import count
+from typing import NamedTuple
 
 from aiperf.errors import ArchitectureError
 from aiperf.network.architecture import Architecture, Node
-from aiperf.network.layers import Add, Conv, Dense, Input, ReLU
-from replica.search.outlines.outline import Skip, Token, token_of
-from search_space.morphisms import INSERTED_KERNEL, AddSkip, Deepen, EnlargeKernel, Morph, Widen
+from aiperf.network.layers import Add, Conv, Dense, Input, Layer, ReLU
+from replica.search.outcomes import Start
+from search_space.morphisms import (
+    INSERTED_KERNEL,
+    MAX_MORPHS,
+    AddSkip,
+    Deepen,
+    EnlargeKernel,
+    Morph,
+    MorphData,
+    Widen,
+    morph_from_data,
+)
 from search_space.streams import stream_roots
+
+Token = tuple[int, int, int]
+"""Width, kernel side, and the product of the strides (0 for a dense layer)."""
+
+Skip = tuple[int, int]
+"""Depth of the source of a skip connection, and its span."""
+
+Loader = Callable[[str], Architecture]
+"""Function that gives the architecture of a hash. May raise ArchitectureError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The layers with weights of an architecture in order, and its skip connections."""
+
+    hash: str
+    layers: tuple[Token, ...]
+    skips: tuple[Skip, ...]
+    load: Loader = field(compare=False, repr=False)
+
+
+Known = Architecture | Outline
+"""An architecture, whole or outlined. Both have a `hash`."""
+
+
+def whole(known: Known) -> Architecture:
+    """The architecture itself. May raise ArchitectureError for one that has to be read."""
+    return known if isinstance(known, Architecture) else known.load(known.hash)
+
+
+def outlined(architecture: Architecture, load: Loader) -> Outline:
+    """The outline of an architecture that `load` gives."""
+    return Outline(architecture.hash, *shared(*describe(architecture)), load)
+
+
+def shared(layers: Iterable[Token], skips: Iterable[Skip]) -> tuple[tuple[Token, ...], tuple[Skip, ...]]:
+    """Layers and skip connections as objects that all architectures of a run share.
+
+    Architectures differ in few layers: shared tuples take a fraction of the memory.
+    """
+    return tuple(map(_one_layer, layers)), tuple(map(_one_skip, skips))
+
+
+def describe(architecture: Architecture) -> tuple[tuple[Token, ...], tuple[Skip, ...]]:
+    """Layers with weights in topological order, and skip connections in the order of their ends."""
+    tokens: list[Token] = []
+    depths: dict[str, int] = {}
+    skips: list[Skip] = []
+    for node in architecture.nodes:
+        sources = sorted(depths[name] for name in node.inputs)
+        depth = sources[-1] if sources else 0
+        if (token := token_of(node.layer)) is not None:
+            tokens.append(token)
+            depth += 1
+        depths[node.name] = depth
+        skips += [(source, depth - source) for source in sources[:-1]]
+    return tuple(tokens), tuple(skips)
+
+
+def token_of(layer: Layer) -> Token | None:
+    """The token of a layer; None if it has no weights that a distance counts."""
+    if isinstance(layer, Conv):
+        return layer.filters, layer.kernel[0], layer.stride[0] * layer.stride[1]
+    return (layer.units, 1, 0) if isinstance(layer, Dense) else None
+
+
+@lru_cache(maxsize=4096)
+def _one_layer(token: Token) -> Token:
+    # Not `token` itself when it is known: the cache gives the first of all equal ones.
+    return token
+
+
+@lru_cache(maxsize=4096)
+def _one_skip(skip: Skip) -> Skip:
+    return skip
+
 
 Size = tuple[int, int]
 """Height and width of an image."""
@@ -238,3 +337,101 @@ def _size(architecture: Architecture, node: Node) -> Size | None:
         return None
     height, width, _ = architecture.shapes[node.name]
     return height, width
+
+
+MOST_SKELETONS = 1024
+"""Skeletons that are kept, the last ones in use, as parents: each takes about 5 kB."""
+
+
+class _Origin(NamedTuple):
+    """The architecture that another one was made of, and how."""
+
+    source: str
+    morphs: tuple[MorphData, ...]
+    kernel_size: int | None
+
+
+class Family:
+    """The outlines of architectures by hash, each made once.
+
+    `load` gives an architecture, `first` the start of its first trial, and `started` that of any.
+    """
+
+    def __init__(
+        self, load: Loader, first: Callable[[str], Start | None], started: Callable[[int], Start | None]
+    ) -> None:
+        self._load = load
+        self._first = first
+        self._started = started
+        self._outlines: dict[str, Outline] = {}
+        self._skeletons: dict[str, Skeleton | None] = {}
+
+    def outline(self, architecture_hash: str) -> Outline:
+        """The outline of an architecture.
+
+        Raises ArchitectureError if its file is needed and is missing or damaged.
+        """
+        if architecture_hash not in self._outlines:
+            self._outlines[architecture_hash] = self._outline(architecture_hash)
+        return self._outlines[architecture_hash]
+
+    def _outline(self, name: str) -> Outline:
+        skeleton = None
+        with suppress(ArchitectureError):  # an ancestor's file may be missing
+            skeleton = self._skeleton(name)
+        if skeleton is None:
+            return outlined(self._load(name), self._load)
+        return Outline(name, *shared(*described(skeleton)), self._load)
+
+    def _skeleton(self, name: str) -> Skeleton | None:
+        """The skeleton of an architecture, made from that of its nearest ancestor that is kept."""
+        descent, passed = list[tuple[str, _Origin]](), set[str]()
+        while name not in self._skeletons:
+            passed.add(name)
+            origin = self._origin(name)
+            # Records from outside may make an architecture its own ancestor.
+            if origin is None or origin.source in passed:
+                self._keep(name, skeleton_of(self._load(name)))
+                break
+            descent.append((name, origin))
+            name = origin.source
+        skeleton = self._keep(name, self._skeletons[name])
+        for child, origin in reversed(descent):
+            made = _made(skeleton, origin) if skeleton is not None else None
+            skeleton = self._keep(child, made or skeleton_of(self._load(child)))
+        return skeleton
+
+    def _origin(self, name: str) -> _Origin | None:
+        """The origin of an architecture; None if it has none, or its start does not say how."""
+        start = self._first(name)
+        if start is None:
+            return None
+        if start.point > 0 and start.base is not None:
+            base, size = self._started(start.base), start.hyperparameters.get("kernel_size")
+            if base is not None and base.architecture != name:
+                return _Origin(base.architecture, (), size) if isinstance(size, int) and 0 < size < WIDEST else None
+            start = base or start
+        if start.parent is None or not 1 <= len(start.morphs) <= MAX_MORPHS:
+            return None
+        return _Origin(start.parent, start.morphs, None)
+
+    def _keep(self, name: str, skeleton: Skeleton | None) -> Skeleton | None:
+        # Inserted anew, it is the last in the dictionary's order: the first one is the one that was
+        # out of use longest.
+        self._skeletons.pop(name, None)
+        self._skeletons[name] = skeleton
+        if len(self._skeletons) > MOST_SKELETONS:
+            del self._skeletons[next(iter(self._skeletons))]
+        return skeleton
+
+
+def _made(source: Skeleton, origin: _Origin) -> Skeleton | None:
+    """The skeleton that an origin makes of its source's; None if the start cannot be followed."""
+    if origin.kernel_size is not None:
+        return with_kernel_size(source, origin.kernel_size)
+    try:
+        for data in origin.morphs:
+            source = grown(source, morph_from_data(data))
+    except (ArchitectureError, TypeError):
+        return None
+    return source

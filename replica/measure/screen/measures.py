@@ -1,9 +1,21 @@
-"""The operators of a screening by the micro suite: matrix products, triad, a convolution."""
+"""The measures of a screening on one device: operators by the micro suite, copies, decoding.
+
+Operators are matrix products, the triad and a convolution. Copies between the memory of the host
+and that of an accelerator are by PyTorch. JPEG images are decoded by Pillow, which every
+installation has.
+"""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from aiperf.errors import AiperfError
 from aiperf.host import this_host
@@ -92,3 +104,75 @@ def _bandwidth(runner: Runner) -> tuple[float, float]:
     vectors = streamed(item, last_level_cache(host), usable_memory(host))
     timing = runner.measured(vectors.work, vectors.blocks).timing
     return VECTORS * vectors.elements * item / timing.median, timing.spread
+
+
+SIZE = 256 << 20
+"""Bytes of a copy, from and to pages that the kernel does not move."""
+
+BLOCKS = 5
+
+QUICK_COPIES, COPIES = 2, 10
+
+
+def copy_rates(
+    torch: Any, device: Any, quick: bool, seconds: Callable[[], float]
+) -> Iterator[tuple[str, float, float]]:
+    """Measures `to_device` and `from_device`: bytes per second, and the spread of the blocks."""
+    accelerated = torch.device(device).type != "cpu"
+    host = torch.zeros(SIZE, dtype=torch.uint8, pin_memory=accelerated)
+    there = torch.zeros(SIZE, dtype=torch.uint8, device=device)
+    for measure, into, source in (("to_device", there, host), ("from_device", host, there)):
+
+        def block(into: Any = into, source: Any = source) -> float:
+            began, copies = seconds(), QUICK_COPIES if quick else COPIES
+            for _ in range(copies):
+                into.copy_(source, non_blocking=True)
+            if accelerated:
+                torch.accelerator.synchronize()
+            return copies * SIZE / (seconds() - began)
+
+        block()
+        rates = [block() for _ in range(BLOCKS)]
+        low, high = np.percentile(rates, (10, 90))
+        yield measure, median(rates), float((high - low) / median(rates))
+
+
+WIDTH, HEIGHT = 500, 375
+"""The commonest size of ImageNet's images."""
+
+IMAGES_OF_A_CPU = 40
+
+
+def encoded_image() -> bytes:
+    """A JPEG of smooth colours with noise: about as many bytes as a photograph of its size."""
+    generator = np.random.default_rng(1)
+    smooth = generator.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    large = np.asarray(Image.fromarray(smooth).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC), np.int16)
+    noisy = np.clip(large + generator.integers(-12, 13, large.shape), 0, 255).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(noisy).save(stream, "JPEG", quality=90)
+    return stream.getvalue()
+
+
+def decoding_rate(cpus: int, seconds: Callable[[], float]) -> tuple[float, float]:
+    """Images per second on so many threads, and the spread of the blocks."""
+    image = encoded_image()
+    work = [image] * IMAGES_OF_A_CPU * cpus
+    with ThreadPoolExecutor(cpus) as pool:
+        list(pool.map(decoded, work[: 2 * cpus]))
+        rates = [_rate(pool, work, seconds) for _ in range(BLOCKS)]
+    low, high = np.percentile(rates, (10, 90))
+    middle = median(rates)
+    return middle, float((high - low) / middle)
+
+
+def decoded(encoded: bytes) -> Image.Image:
+    """Decode an image, which releases Python's lock."""
+    return Image.open(io.BytesIO(encoded)).convert("RGB")
+
+
+def _rate(pool: ThreadPoolExecutor, work: list[bytes], seconds: Callable[[], float]) -> float:
+    began = seconds()
+    for _ in pool.map(decoded, work, chunksize=1):
+        pass
+    return len(work) / (seconds() - began)

@@ -1,11 +1,13 @@
-"""Evidence from a digest: a trial's result is known when the digest says so.
+"""Evidence about the trials of a run, from a digest or from the raw records of all writers.
 
-Entries are in the primary's order, so that no times are compared: a trial is in progress from the
-entry that it began to the one that it is over.
+By a digest a result is known when the digest says so. Its entries are in the order of the primary,
+so that no times are compared: a trial is in progress from the entry that it began to the one that
+it is over. Runs and prefixes of runs without a digest have the raw records only.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,16 +18,62 @@ from typing import Literal, Protocol
 from msgspec.structs import replace
 
 from aiperf.errors import RecordDamagedError
-from aiperf.records.bodies import RunResumed, TrialEnded
+from aiperf.records.bodies import RunResumed, TrialEnded, TrialStarted
 from aiperf.records.cursor import Cursor
 from aiperf.records.digest.entries import Began, How, Over
 from aiperf.records.digest.positions import head_name
 from aiperf.records.digest.reader import DigestReader, Line
+from aiperf.records.entries import TrialLedger
 from aiperf.records.fencing import PRIMARY
+from aiperf.records.files import Batch
+from aiperf.records.ledger import Ledger
+from aiperf.records.lineage import qualities_of_training
 from aiperf.records.record import decode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import with_patience
-from replica.search.outcomes import Outcome, OutcomeTable, Start
+from replica.search.outcomes import Outcome, Outcomes, OutcomeTable, Start
+
+
+class Evidence(Protocol):
+    """The knowledge of a run's trials, which only `read` changes, and which only grows.
+
+    Its methods are for one thread at a time.
+    """
+
+    def read(self) -> None:
+        """Take in what is new. Raises OSError, and DigestDamagedError if it cannot be relied on."""
+
+    def outcomes(self) -> OutcomeTable:
+        """The outcomes of all trials."""
+
+    def cursor(self) -> Cursor:
+        """The place up to which was read."""
+
+    def is_current(self, cursor: Cursor, replica: int) -> bool:
+        """True if an earlier cursor knows the last trial that a replica has started."""
+
+    def is_superseded(self, claim: int) -> bool:
+        """True if a primary with a higher claim has recorded anything."""
+
+    def started(self, trial: int) -> Start | None:
+        """The start of a trial, if it has started."""
+
+    def mentions(self, trial: int) -> bool:
+        """True if anything is known of a trial beyond its job."""
+
+    def initial_is_due(self, architecture: str, trial: int) -> bool:
+        """True if a trial is to train the initial architecture, of this hash.
+
+        It is not if a trial of it has completed an epoch or is in progress, nor as long as an
+        earlier trial, which may choose it, has not started.
+        """
+
+    def qualities(self, trial: int) -> dict[int, float]:
+        """The quality after each epoch of a training, by epoch, with those of trials it resumes.
+
+        An epoch without a quality has 0.
+        """
+
 
 MOST_LINE_BYTES = 8 << 20
 """Most bytes of a primary's first record, whose cursor names all writers."""
@@ -230,3 +278,122 @@ def _first_line(file: Path) -> bytes:
 def of_digest(paths: RunPaths, primary: str) -> DigestEvidence:
     """Make the evidence of the digest that a primary writes."""
     return DigestEvidence(DigestReader(paths, primary), paths)
+
+
+def is_due(ledger: Ledger, architecture: str, trial: int) -> bool:
+    """True if trial `trial` is to train the initial architecture, of hash `architecture`.
+
+    It is not if a trial of it has completed an epoch or is in progress, nor as long as an earlier
+    trial, which may choose it, has not started: of trials that are planned at the same moment the
+    first one takes it. Trials are numbered from 1 without gaps; 0 stands for an unknown number.
+    """
+    for entry in ledger.trials.values():
+        if entry.started is not None and entry.started.architecture == architecture:
+            in_progress = entry.ended is None and entry.failed is None and ledger.died_ms(entry) is None
+            if entry.epochs or in_progress:
+                return False
+    return trial > 0 and not any(_may_choose(ledger, earlier) for earlier in range(1, trial))
+
+
+def _may_choose(ledger: Ledger, trial: int) -> bool:
+    """True if a trial has not started but may, or is not recorded yet."""
+    entry = ledger.trials.get(trial)
+    if entry is None:
+        return True
+    if entry.issued is None or entry.issued.point > 0 or entry.started is not None or entry.failed is not None:
+        return False
+    return not _is_gone(ledger, entry, entry.issued.replica)
+
+
+def _is_gone(ledger: Ledger, trial: TrialLedger, replica: int) -> bool:
+    """True if a replica was lost, or was given another job since: it has one at a time."""
+    known = ledger.replicas.get(replica)
+    if known is not None and known.lost is not None:
+        return True
+    later = (other.issued for number, other in ledger.trials.items() if number > trial.trial)
+    return any(issued is not None and issued.replica == replica for issued in later)
+
+
+log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """A source of records: the files of a run, or records that were read before."""
+
+    def read_files(self) -> Iterator[Batch]:
+        """Yield records and damages since the last call, writer by writer."""
+
+    def cursor(self) -> Cursor:
+        """The place up to which every writer's records were read."""
+
+
+class _LastStarts(dict[int, tuple[int, str, int]]):
+    """The last trial by replica, with the writer and the number of its start."""
+
+    def note(self, batch: Batch) -> None:
+        """Take in new records."""
+        for record in batch.records:
+            if isinstance(record.body, TrialStarted):
+                start = (record.body.trial, record.writer, record.sequence)
+                # Files are read writer by writer: the last start read need not be the last one
+                # made. Trial numbers are issued in order.
+                self[record.body.replica] = max(start, self.get(record.body.replica, start))
+
+
+class RecordedEvidence:
+    """The evidence that the raw records give."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        # The search ignores progress inside epochs, and there are millions of reports of it.
+        self._ledger = Ledger(latest_progress_only=True)
+        self._outcomes = Outcomes(self._ledger)
+        self._last_starts = _LastStarts()
+
+    def read(self) -> None:
+        """Take in new records; damaged ones are logged and left out. Raises OSError."""
+        # File by file: if one cannot be read, what was read of the others is not lost.
+        for batch in self._source.read_files():
+            self._ledger.add(batch.records)
+            self._outcomes.note(batch.records)
+            self._last_starts.note(batch)
+            for damage in batch.damages:
+                log.error("damaged record in the history list: %s", damage)
+
+    def outcomes(self) -> OutcomeTable:
+        """The outcomes of all trials."""
+        self._outcomes.renew()
+        return self._outcomes
+
+    def cursor(self) -> Cursor:
+        """The place up to which was read."""
+        return self._source.cursor()
+
+    def is_current(self, cursor: Cursor, replica: int) -> bool:
+        """See `Evidence`."""
+        known, last = self._source.cursor().heads, self._last_starts.get(replica)
+        if any(writer not in known or place > known[writer][0] for writer, (place, _) in cursor.heads.items()):
+            return False
+        return last is None or cursor.heads.get(last[1], (-1, ""))[0] >= last[2]
+
+    def is_superseded(self, claim: int) -> bool:
+        """See `Evidence`."""
+        return claim < self._ledger.fences.claim
+
+    def started(self, trial: int) -> Start | None:
+        """The start of a trial, if it has started."""
+        entry = self._ledger.trials.get(trial)
+        return entry.started if entry is not None else None
+
+    def mentions(self, trial: int) -> bool:
+        """See `Evidence`."""
+        entry = self._ledger.trials.get(trial, TrialLedger(trial))
+        return entry != TrialLedger(trial, issued=entry.issued, issued_ms=entry.issued_ms)
+
+    def initial_is_due(self, architecture: str, trial: int) -> bool:
+        """See `Evidence`."""
+        return is_due(self._ledger, architecture, trial)
+
+    def qualities(self, trial: int) -> dict[int, float]:
+        """See `Evidence`."""
+        return qualities_of_training(self._ledger, trial)
