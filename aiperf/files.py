@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from aiperf.storage.durable import sync
+from aiperf.storage.durable import refresh, sync, sync_directory
 from aiperf.storage.error_texts import why_not_written
-from aiperf.storage.names import refresh, sync_directory
 from aiperf.storage.patience import once_more, with_patience
 
 

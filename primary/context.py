@@ -16,9 +16,8 @@ from aiperf.config.settings import RunConfig
 from aiperf.files import atomic_file, can_write
 from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.checksums import sealed
-from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.claim import Claim, PrimaryIdentity
 from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
-from aiperf.run_directory.primary_identity import PrimaryIdentity
 from aiperf.run_directory.recorded_files import Beginning, beginnings
 from aiperf.storage.reserve import Reserve
 from primary.digest import DigestKeeper

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.run_directory.claim import Claim
+from aiperf.run_directory.claim import Claim, identity_of
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.primary_identity import identity_of
 from aiperf.wire.messages import Job, Started
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason

@@ -20,7 +20,7 @@ from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.examination import Examination
-from aiperf.frameworks.installed import why_not_installed
+from aiperf.frameworks import why_not_installed
 from aiperf.host import free_disk
 from aiperf.rules import science, table
 from aiperf.rules.table import Checked

@@ -22,8 +22,8 @@ from aiperf.records.record import Record
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim
 from aiperf.run_directory.disk import PatientDisk
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.durable import refresh
 from aiperf.storage.error_texts import why_not_written
-from aiperf.storage.names import refresh
 from aiperf.storage.patience import PATIENCE, Patience, with_patience
 from primary.display.state import Earlier
 from primary.work import WorkList, open_work

@@ -14,17 +14,16 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import RunHeldError, StorageError
-from aiperf.machine.description.storage import folders_of
+from aiperf.machine.description import folders_of
 from aiperf.machine.node import describe_node
 from aiperf.records.files import LAST_RECORDS_S, HistoryWriter
+from aiperf.run_directory.claim import identity_of
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.primary_identity import identity_of
 from aiperf.run_directory.snapshot import FEWEST_REPLICAS
 from aiperf.signals import heed
 from aiperf.storage.logs import QuietHandler
-from aiperf.storage.patience import PATIENCE, Patience
+from aiperf.storage.patience import PATIENCE, Patience, Waits
 from aiperf.storage.reserve import Reserve
-from aiperf.storage.wait_notices import Waits
 from primary.allocations import allocation_of
 from primary.allocations.time_left import early_end
 from primary.context import RunContext, storage_note

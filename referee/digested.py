@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from aiperf.errors import DigestDamagedError
 from aiperf.records.cursor import Cursor
-from aiperf.records.digest.positions import cursor_at, head_name
+from aiperf.records.digest.entries import cursor_at, head_name
 from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.run_directory.paths import RunPaths
 

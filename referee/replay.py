@@ -25,7 +25,7 @@ from aiperf.errors import AiperfError, RecordDamagedError
 from aiperf.records.bodies import TrialStarted
 from aiperf.records.chain import hash_of
 from aiperf.records.cursor import Cursor, parse_cursor
-from aiperf.records.digest.positions import is_primary, primary_of
+from aiperf.records.digest.entries import is_primary, primary_of
 from aiperf.records.fencing import Fences, reading_order
 from aiperf.records.files import Batch, decode_lines, read_from
 from aiperf.records.record import Record

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from aiperf.config.sections.cluster import SlurmSection
 from aiperf.config.settings import RunConfig
-from aiperf.run_directory.primary_identity import PrimaryIdentity
+from aiperf.run_directory.claim import PrimaryIdentity
 from slurm.hostlists import compact, expand
 from slurm.resources import NODE_FORMAT, Request, StepPart
 from slurm.times import time_limit

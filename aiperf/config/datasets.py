@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.config.dataset_manifest import read_dataset_manifest
-from aiperf.config.registered import registered_fingerprints
+from aiperf.config.fingerprints import registered_fingerprints
 from aiperf.errors import DatasetError
 
 

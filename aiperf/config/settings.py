@@ -21,11 +21,11 @@ from aiperf.config.sections.cluster import (
     SlurmSection,
     SshSection,
     StorageSection,
+    SystemSection,
     TelemetrySection,
 )
 from aiperf.config.sections.run import ReplicaSection, RunSection, SearchSection
 from aiperf.config.sections.simulated import SimulatedSection
-from aiperf.config.sections.system import SystemSection
 from aiperf.config.sections.training import EARLIER_NAMES, TrainingSection
 from aiperf.config.space import read_space
 from aiperf.config.texts import Line, PathText

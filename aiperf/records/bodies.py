@@ -6,8 +6,22 @@ from typing import Literal
 
 from msgspec import Struct
 
-from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
-from aiperf.ranges import Bytes, Duration, Many, Moment, Name, Number, Offset, Trial, Whole
+from aiperf.facts import (
+    BuiltFacts,
+    Bytes,
+    Duration,
+    EpochFacts,
+    ExchangeFacts,
+    Many,
+    Moment,
+    Name,
+    Number,
+    Offset,
+    ProgressFacts,
+    ServerFacts,
+    Trial,
+    Whole,
+)
 from aiperf.wire.messages import Job, Phase
 
 

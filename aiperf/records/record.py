@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from aiperf.clock import format_utc, parse_utc
 from aiperf.errors import RecordDamagedError, RecordOutOfRangeError
-from aiperf.ranges import LAST_MS, Moment, Offset
+from aiperf.facts import LAST_MS, Moment, Offset
 from aiperf.records.bodies import AnyBody, Body, EpochCompleted, ProgressMade
 from aiperf.untrusted.reading import shortened
 from aiperf.untrusted.structs import decoded, refusal, value_at

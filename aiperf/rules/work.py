@@ -1,11 +1,13 @@
-"""The work of many trials in columns: the score of a long run without an object for each epoch.
+"""The work of many trials in columns: their score, and the score over time.
 
-All numbers are exact: sums that 64 bits may not hold are those of Python's integers.
+A long run has no object for each epoch. All numbers are exact: sums that 64 bits may not hold are
+those of Python's integers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from aiperf.facts import UNCLASSIFIED
 from aiperf.network.operations import Operations
+from aiperf.rules.score import GRID_MS, operations_per_second, regulated
 
 Numbers = NDArray[np.int64]
 Exact = NDArray[Any]
@@ -24,7 +27,7 @@ NEVER = np.iinfo(np.int64).max
 
 _SAFE = 1 << 62
 _EPOCHS = 1 << 22
-"""Upper limit above the number of any epoch (`aiperf.ranges`)."""
+"""Upper limit above the number of any epoch (`aiperf.facts`)."""
 
 BLOCK = 4096
 """Trials whose changes are found together."""
@@ -212,3 +215,45 @@ class Totals:
         if not len(self._low):
             return int(self._high[count - 1])
         return (int(self._high[count - 1]) << self._BITS) + int(self._low[count - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """Score, error and regulated score as if the run had ended at `t_ms` after its start."""
+
+    t_ms: int
+    ops: float
+    error: float
+    regulated_ops: float
+
+
+class Course:
+    """The work and the best error of trials over time: sorted once, for any number of timelines."""
+
+    def __init__(self, work: WorkColumns) -> None:
+        times, amounts = work.changes()
+        order = np.argsort(times)
+        self._change_times, self._totals = times[order], Totals(amounts[order])
+        times, errors = work.errors()
+        order = np.argsort(times)
+        self._error_times, self._errors = times[order], np.minimum.accumulate(errors[order])
+
+    def timeline(self, start_ms: int, end_ms: int, grid_ms: int = GRID_MS) -> tuple[TimelinePoint, ...]:
+        """Points on a grid (of 0.1 hour by the rules) from the start, and at the end.
+
+        Each point is the score and the error of a run that ended at that moment.
+        """
+        points = []
+        for at_ms in _grid(start_ms, end_ms, grid_ms):
+            done = bisect_right(self._change_times, at_ms)
+            seen = bisect_right(self._error_times, at_ms)
+            ops = operations_per_second(self._totals.up_to(done), at_ms - start_ms)
+            error = float(self._errors[seen - 1]) if seen else 1.0
+            points.append(TimelinePoint(at_ms - start_ms, ops, error, regulated(ops, error)))
+        return tuple(points)
+
+
+def _grid(start_ms: int, end_ms: int, grid_ms: int) -> Iterator[int]:
+    yield from range(start_ms + grid_ms, end_ms, grid_ms)
+    if end_ms > start_ms:
+        yield end_ms

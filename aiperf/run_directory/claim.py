@@ -4,7 +4,8 @@ Claims are files with rising numbers. Each is written whole to a temporary name 
 hard link, which network file systems make for only one of several takers. The number is one above
 that of the last claim, whose holder must be over: released, dead, or untouched while the taker
 watched. A claim is never removed, so that of all takers of one claim only one finds the next number
-free, however old its view of the folder is. Network file systems have no dependable locks.
+free, however old its view of the folder is. Network file systems have no dependable locks. The
+number also identifies a primary among those of its run (`PrimaryIdentity`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -23,7 +24,7 @@ from aiperf.clock import Clock
 from aiperf.errors import RunHeldError
 from aiperf.run_directory.disk import Disk, Stamp
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
-from aiperf.storage.names import has_no_links
+from aiperf.storage.durable import has_no_links
 
 SILENCE_S = 90.0
 """A holder that cannot be seen from here is over if its claim is not touched for this long."""
@@ -292,3 +293,38 @@ def is_held_here(folder: Path, otherwise: bool = False) -> bool:
     except OSError:
         return otherwise
     return last is not None and not last.holder.released and Machine().lives(last.holder) is True
+
+
+TOKEN_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryIdentity:
+    """A primary of a run, or another process that starts replicas, such as the doctor."""
+
+    run: str = field(default_factory=lambda: secrets.token_hex(TOKEN_LENGTH // 2))
+    """Token that all primaries of a run share, and no primary of another run has."""
+    number: int = 1
+    """Number of its claim: later primaries of the run have higher ones."""
+
+    def __str__(self) -> str:
+        return f"{self.run}-{self.number}"
+
+
+def identity_of(claims: Path, number: int) -> PrimaryIdentity:
+    """The identity of the primary whose claim has this number.
+
+    A run is known by the token of its first claim, which no primary removes. If it cannot be read,
+    the run has another name: what earlier primaries have left is not found then.
+    """
+    disk = Disk()
+    try:
+        found = disk.read(claims / min(filter(CLAIM_NAME.fullmatch, disk.names(claims)), key=_number_in))
+    except (OSError, ValueError):
+        found = None
+    token = parse_holder(found[0]).token[:TOKEN_LENGTH] if found is not None else ""
+    return PrimaryIdentity(token, number) if token.isalnum() else PrimaryIdentity(number=number)
+
+
+def _number_in(name: str) -> int:
+    return int(name.partition(".")[0])

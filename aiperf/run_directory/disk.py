@@ -8,7 +8,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from aiperf.storage.names import has_no_links, sync_directory
+from aiperf.storage.durable import has_no_links, sync_directory
 from aiperf.storage.patience import Patience
 
 Stamp = tuple[int, ...]

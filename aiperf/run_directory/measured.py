@@ -20,7 +20,7 @@ from aiperf.files import write_atomically
 from aiperf.network.roofline import Peaks
 from aiperf.run_directory.checksums import is_broken, sealed, without_seal
 from aiperf.run_directory.paths import RunPaths, measured_file
-from aiperf.storage.names import publish
+from aiperf.storage.durable import publish
 from aiperf.untrusted.reading import json_object, parse_outside, read_outside
 
 SUITE_PRECISIONS: dict[str, str] = {"float32": "float32", "mixed_bfloat16": "bfloat16", "mixed_float16": "float16"}

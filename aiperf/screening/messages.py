@@ -158,7 +158,7 @@ class Sheet(Message, tag="sheet", frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     """The measures of all devices of the node."""
     facts: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Facts by device (`aiperf.screening.causes.FACTS`)."""
+    """Facts by device (`aiperf.screening.judgement.FACTS`)."""
 
 
 def _configuration(kind: type[RunConfig], value: Any) -> RunConfig:

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from aiperf.errors import UsageError
-from aiperf.screening.causes import causes
 from aiperf.screening.fabric import Meeting
-from aiperf.screening.judgement import FEWEST, Finding, Measured, judge
+from aiperf.screening.judgement import FEWEST, Finding, Measured, causes, judge
 from aiperf.screening.measures import MEASURES
 from aiperf.screening.messages import CPUS, NETWORK, STORAGE, WHOLE_NODE, Row, Sheet, model_and_number
 from aiperf.untrusted.reading import MIB, Limits, read_outside

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aiperf.errors import StorageError
-from aiperf.storage.durable import sync
-from aiperf.storage.names import publish, sync_directory
+from aiperf.storage.durable import publish, sync, sync_directory
 from aiperf.storage.patience import Patience, may_pass
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,8 @@
 """The policy for storage that refuses: all errors are waited for but those that cannot pass.
 
 A process has one policy (`PATIENCE`). It is `storage.patience` of the run while a primary, an agent
-or a rank works, and 0 in all other commands: they report an error at once.
+or a rank works, and 0 in all other commands: they report an error at once. Its waits, and those of
+other policies in the same process, are reported as one (`Waits`).
 """
 
 from __future__ import annotations
@@ -178,3 +179,30 @@ def once_more(action: Callable[[], T]) -> T:
 def with_patience(action: Callable[[], T], what: object) -> T:
     """`Patience.attempt` with the policy of this process."""
     return PATIENCE.attempt(action, what)
+
+
+class Waits:
+    """Tells when a process begins to wait for storage, and when it can write again.
+
+    `note` gets the reason, and "" at the end; it is called in any thread, never twice at once.
+    """
+
+    def __init__(self, note: Callable[[str], object]) -> None:
+        self._note = note
+        self._lock = threading.Lock()
+        self._reasons: dict[str, str] = {}
+        self._told = False
+
+    def of(self, source: str) -> Listener:
+        """A listener for one of the policies."""
+
+        def take(reason: str) -> None:
+            # Held during the call, so that a beginning and an end are noted in their order.
+            with self._lock:
+                self._reasons[source] = reason
+                now = next(filter(None, self._reasons.values()), "")
+                if bool(now) != self._told:
+                    self._told = bool(now)
+                    self._note(now)
+
+        return take

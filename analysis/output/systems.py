@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf.frameworks.installed import TITLES
+from aiperf.frameworks import TITLES
 from aiperf.rules.description import HARDWARE, common
 from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.machine.health.kinds import (
+from aiperf.machine.health_kinds import (
     CARD_COUNTERS,
     CLOCK_EVENTS,
     NODE_COUNTERS,

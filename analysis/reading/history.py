@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import UNSET
 
-from aiperf.ranges import LAST_MS
+from aiperf.facts import LAST_MS
 from aiperf.records.bodies import AnyBody, ReplicaReady
 from aiperf.records.chain import first_link
 from aiperf.records.columns import (

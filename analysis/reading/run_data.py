@@ -17,7 +17,7 @@ from aiperf.records.damage import Damage
 from aiperf.records.entries import TrialLedger
 from aiperf.records.fencing import PRIMARY, reading_order
 from aiperf.records.ledger import Ledger
-from aiperf.rules.score_over_time import Course
+from aiperf.rules.work import Course
 from aiperf.run_directory.manifest import Manifest, read_manifest
 from aiperf.run_directory.measured import NodeResult
 from aiperf.run_directory.paths import RunPaths

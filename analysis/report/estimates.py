@@ -194,7 +194,7 @@ class SignPart(Part):
     device: str | None
     """UUID of the accelerator, else its number; null: the node itself."""
     kind: str
-    """Kind of the sign (`aiperf.machine.health.kinds`), such as slowed or ecc_uncorrected."""
+    """Kind of the sign (`aiperf.machine.health_kinds`), such as slowed or ecc_uncorrected."""
     samples: int
     """Samples that have it: those in which a counter had grown, or in which the state was so."""
     working: int

@@ -18,8 +18,8 @@ from aiperf.cli.tables import print_line
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, ConfigError
 from primary import preflight
+from primary.doctor.contract import Finding
 from primary.doctor.diagnosis import PROBE_STEPS, TIME_LIMIT_S, Order, diagnose
-from primary.doctor.findings import Finding
 
 STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not examined": "cyan"}
 

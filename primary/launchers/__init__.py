@@ -6,7 +6,7 @@ from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
 from aiperf.registry import Registry
-from aiperf.run_directory.primary_identity import PrimaryIdentity
+from aiperf.run_directory.claim import PrimaryIdentity
 from primary.launchers.contract import Exit, Launcher, LeavesJobs, OpenLauncher, ReplicaProcess, ReplicaSpec
 
 LAUNCHERS: Registry[OpenLauncher] = Registry(

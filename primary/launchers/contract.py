@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.processes import describe_exit
-from aiperf.run_directory.primary_identity import PrimaryIdentity
+from aiperf.run_directory.claim import PrimaryIdentity
 from aiperf.wire.messages import ToPrimary
 
 

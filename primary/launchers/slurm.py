@@ -12,7 +12,7 @@ from aiperf.clock import Clock
 from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED, JOB_OF_ITS_OWN, nodes_needed, nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, UsageError
-from aiperf.run_directory.primary_identity import PrimaryIdentity
+from aiperf.run_directory.claim import PrimaryIdentity
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
 from slurm.allocation import components, in_a_step

@@ -16,9 +16,9 @@ from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, AiperfError, MessageError
 from aiperf.files import keep_others_from_writing
 from aiperf.processes import MessageOutput, open_input
+from aiperf.run_directory.claim import identity_of
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
-from aiperf.run_directory.primary_identity import identity_of
 from primary.background.outputs import ignore_hangups
 from primary.dispatcher import Dispatcher
 from primary.launchers import end_leftovers

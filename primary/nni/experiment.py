@@ -29,10 +29,9 @@ from aiperf.processes import SAFE_PATH, last_lines, python_module
 from aiperf.records.files import HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.checksums import sealed
-from aiperf.run_directory.claim import is_held_here
+from aiperf.run_directory.claim import identity_of, is_held_here
 from aiperf.run_directory.ownership import check_hands
 from aiperf.run_directory.paths import RunPaths
-from aiperf.run_directory.primary_identity import identity_of
 from aiperf.signals import heeded
 from aiperf.storage.logs import open_log
 from aiperf.storage.patience import FINAL, PATIENCE

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from aiperf.frameworks.training_imports import hidden
+from aiperf.frameworks import hidden
 from aiperf.registry import uncollected
 
 _DISTRIBUTIONS = "scipy.stats"

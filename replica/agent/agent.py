@@ -26,10 +26,10 @@ from aiperf.config.datasets import data_problems
 from aiperf.config.sections.cluster import StorageSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, DatasetError, StorageError, TrialFailedError
-from aiperf.frameworks.installed import why_not_installed
+from aiperf.frameworks import why_not_installed
 from aiperf.host import this_host
 from aiperf.machine.accelerators import visible_devices
-from aiperf.machine.description.storage import folders_of
+from aiperf.machine.description import folders_of
 from aiperf.machine.job import give_job_back
 from aiperf.machine.measured import Measured
 from aiperf.machine.node import describe_node

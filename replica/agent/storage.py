@@ -11,8 +11,7 @@ from aiperf.clock import Clock
 from aiperf.errors import StorageError
 from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
-from aiperf.storage.patience import PATIENCE, Patience
-from aiperf.storage.wait_notices import Waits
+from aiperf.storage.patience import PATIENCE, Patience, Waits
 from aiperf.wire.messages import Message, StorageWait
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from aiperf.errors import RecordDamagedError
 from aiperf.records.bodies import RunResumed, TrialEnded, TrialStarted
 from aiperf.records.cursor import Cursor
-from aiperf.records.digest.entries import Began, How, Over
-from aiperf.records.digest.positions import head_name
+from aiperf.records.digest.entries import Began, How, Over, head_name
 from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.records.entries import TrialLedger
 from aiperf.records.fencing import PRIMARY

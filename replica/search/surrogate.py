@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from aiperf.frameworks.training_imports import hidden
+from aiperf.frameworks import hidden
 from replica.search.distance import Columns, DistanceTable, Floats
 from replica.search.observations import Observation
 from replica.search.outlines import Known

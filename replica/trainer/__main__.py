@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 from aiperf.machine.accelerators import invisible_reason, own_accelerator
 from aiperf.machine.memory import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry

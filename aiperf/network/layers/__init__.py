@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from aiperf.network.layers.arrangement import Concat, Flatten, Input, InputArray, Reshape, Upsample, ZeroPad
 from aiperf.network.layers.contract import Extent, Layer, Padding, Pair, Shape, ShapeError, window_output
-from aiperf.network.layers.elementwise import Add, Dropout, LeakyReLU, ReLU, Scale, Sigmoid, Softmax, Tanh
-from aiperf.network.layers.pooling import AveragePool, GlobalAveragePool, MaxPool
-from aiperf.network.layers.regions import RoiAlign
+from aiperf.network.layers.unweighted import (
+    Add,
+    AveragePool,
+    Concat,
+    Dropout,
+    Flatten,
+    GlobalAveragePool,
+    Input,
+    InputArray,
+    LeakyReLU,
+    MaxPool,
+    ReLU,
+    Reshape,
+    RoiAlign,
+    Scale,
+    Sigmoid,
+    Softmax,
+    Tanh,
+    Upsample,
+    ZeroPad,
+)
 from aiperf.network.layers.weighted import BATCHNORM_EPSILON, BATCHNORM_MOMENTUM, BatchNorm, Conv, ConvTranspose, Dense
 
 LAYER_TYPES: dict[str, type[Layer]] = {

@@ -10,8 +10,7 @@ from pathlib import Path
 from aiperf.errors import DigestDamagedError
 from aiperf.records.chain import first_link
 from aiperf.records.cursor import Cursor
-from aiperf.records.digest.entries import Entry, Opened, decode_entry, next_hash
-from aiperf.records.digest.positions import SEGMENT_ENTRIES, cursor_at
+from aiperf.records.digest.entries import SEGMENT_ENTRIES, Entry, Opened, cursor_at, decode_entry, next_hash
 from aiperf.run_directory.paths import RunPaths, digest_segment
 from aiperf.storage.patience import with_patience
 

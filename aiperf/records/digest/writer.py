@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from aiperf.errors import StorageError
-from aiperf.records.digest.entries import Entry, Opened, encode_entry
-from aiperf.records.digest.positions import SEGMENT_ENTRIES
+from aiperf.records.digest.entries import SEGMENT_ENTRIES, Entry, Opened, encode_entry
 from aiperf.run_directory.paths import RunPaths, digest_segment
 from aiperf.storage.appended import AppendedFile
 from aiperf.storage.patience import PATIENCE, Patience

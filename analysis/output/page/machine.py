@@ -10,7 +10,7 @@ from os.path import commonprefix
 from pydantic import ValidationError
 
 from aiperf.cli.units import GIB, of_asked
-from aiperf.frameworks.installed import TITLES
+from aiperf.frameworks import TITLES
 from analysis.output.systems import chosen_framework
 from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from aiperf.ranges import LAST_MS
+from aiperf.facts import LAST_MS
 from aiperf.records.bodies import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased, RunResumed, TrialClosed
 from aiperf.records.damage import Damage
 from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords

@@ -18,8 +18,18 @@ from aiperf.records.bodies import TrialClosed
 from aiperf.records.cursor import parse_cursor
 from aiperf.records.damage import Damage
 from aiperf.records.digest.compiled import began_of, entries_of, over_of
-from aiperf.records.digest.entries import Began, Entry, How, Opened, Over, encode_entry
-from aiperf.records.digest.positions import SEGMENT_ENTRIES, head_name, is_primary, primary_of
+from aiperf.records.digest.entries import (
+    SEGMENT_ENTRIES,
+    Began,
+    Entry,
+    How,
+    Opened,
+    Over,
+    encode_entry,
+    head_name,
+    is_primary,
+    primary_of,
+)
 from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.records.entries import TrialLedger
 from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of

@@ -10,7 +10,7 @@ from operator import or_
 from statistics import median
 
 from aiperf.clock import format_utc
-from aiperf.machine.health.kinds import SLOWED
+from aiperf.machine.health_kinds import SLOWED
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.model import ReplicaPart
 from analysis.report.phases import WAITS

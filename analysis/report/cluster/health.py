@@ -12,7 +12,7 @@ import numpy as np
 from aiperf.cli.units import count
 from aiperf.clock import format_utc
 from aiperf.config.duration import format_duration
-from aiperf.machine.health.kinds import KINDS, SLOWED
+from aiperf.machine.health_kinds import KINDS, SLOWED
 from analysis.reading.health import Sign
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.estimates import HealthPart, SignPart

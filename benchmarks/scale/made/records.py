@@ -28,8 +28,7 @@ from aiperf.records.bodies import (
 from aiperf.records.chain import first_link, hash_of
 from aiperf.records.cursor import Cursor
 from aiperf.records.digest.compiled import over
-from aiperf.records.digest.entries import Began, Entry, Opened, encode_entry, next_hash
-from aiperf.records.digest.positions import cursor_at
+from aiperf.records.digest.entries import Began, Entry, Opened, cursor_at, encode_entry, next_hash
 from aiperf.records.digest.writer import DigestWriter
 from aiperf.records.record import Record, encode_record
 from aiperf.rules.prediction import predicted_accuracy

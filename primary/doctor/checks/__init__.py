@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiperf.registry import Registry
-from primary.doctor.findings import Finding
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding
 
 Check = Callable[[Evidence], list[Finding]]
 """Looks at the evidence and says what it means; at least one finding, also if all is well."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from primary.doctor.findings import Finding, Said, together
-from primary.doctor.node_answers import Answer, Evidence
+from primary.doctor.contract import Answer, Evidence, Finding, Said, together
 
 WARNING_MS = 1000
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aiperf.examination import Examination
 from primary import preflight
-from primary.doctor.findings import Finding, Said, replicas_in_words, together
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, Said, replicas_in_words, together
 
 _SAMPLED = "images are not those of the data set"
 """Words of `replica.trainer.data.sample` for a sample of other images."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from aiperf.rules.description import describe, missing
-from primary.doctor.findings import Finding
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding
 
 
 def check_description(evidence: Evidence) -> list[Finding]:

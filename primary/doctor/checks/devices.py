@@ -6,9 +6,8 @@ from collections import Counter
 
 from aiperf.cli.packages import to_install
 from aiperf.examination import Examination, FrameworkFacts
-from aiperf.frameworks.installed import GPU_EXTRAS, TITLES
-from primary.doctor.findings import Finding, Said, together
-from primary.doctor.node_answers import Evidence
+from aiperf.frameworks import GPU_EXTRAS, TITLES
+from primary.doctor.contract import Evidence, Finding, Said, together
 
 
 def check_devices(evidence: Evidence) -> list[Finding]:

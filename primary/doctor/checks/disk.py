@@ -5,8 +5,7 @@ from __future__ import annotations
 from aiperf.cli.units import GIB
 from aiperf.examination import Examination
 from primary import preflight
-from primary.doctor.findings import Finding, Said, together
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, Said, together
 
 WEIGHT_BYTES = 4
 COPIES_IN_PROGRESS = 5

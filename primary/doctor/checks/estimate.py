@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.examination import NO_PROBE, Examination, ProbeFacts
-from primary.doctor.findings import Finding, Said, replicas_in_words, together
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, Said, replicas_in_words, together
 
 FORWARD_SHARE = 1 / 3
 """Share of the forward pass in a training step: backward costs about twice as much."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from aiperf.examination import Examination
-from primary.doctor.findings import Finding, Said, together
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, Said, together
 
 
 def check_frameworks(evidence: Evidence) -> list[Finding]:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from aiperf import __version__
 from aiperf.cli.packages import OWN, PYTHONS, REMEDY, foreign, shared
-from primary.doctor.findings import Finding, Said, together
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, Said, together
 
 _SUPPORTED = " to ".join(".".join(map(str, version)) for version in PYTHONS)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aiperf.cli.units import GIB
 from aiperf.examination import Examination, MemoryFacts
-from primary.doctor.findings import Finding, Said, together
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, Said, together
 
 
 def check_memory(evidence: Evidence) -> list[Finding]:

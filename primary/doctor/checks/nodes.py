@@ -12,8 +12,7 @@ from aiperf.cli.units import GIB
 from aiperf.config.placement import nodes_of
 from aiperf.examination import Examination
 from aiperf.untrusted.text import shown
-from primary.doctor.findings import Finding, Said, together
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, Said, together
 from primary.nodes.ssh_client import in_a_shell
 from slurm.hostlists import without
 

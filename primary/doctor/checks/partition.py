@@ -6,8 +6,7 @@ import os
 
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
-from primary.doctor.findings import Finding
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding
 from slurm.resources import request_of_run
 from slurm.states import NodeState, node_in_words
 

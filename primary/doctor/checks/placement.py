@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from primary.doctor.checks.partition import too_few_nodes
-from primary.doctor.findings import Finding, replicas_in_words
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, replicas_in_words
 from primary.nodes.placement import PlacementCheck
 
 

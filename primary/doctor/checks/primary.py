@@ -8,8 +8,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 from primary import preflight
 from primary.allocations import passed_over
 from primary.allocations.time_left import early_end
-from primary.doctor.findings import Finding
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding
 from primary.nodes.ssh_client import client_name
 
 _SETTINGS = "aiperf config show (with the same options)"

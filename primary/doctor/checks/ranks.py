@@ -6,8 +6,7 @@ from ipaddress import ip_address
 
 from aiperf.config.datasets import IMAGENET
 from aiperf.examination import Examination
-from primary.doctor.findings import Finding, Said, Status, together
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding, Said, Status, together
 
 _HOROVOD = "make horovod (in the folder of AIPerf's sources, on the node); or --set replica.ranks=1"
 _OWN_ADDRESS = "$(hostname -I | cut -d' ' -f1)"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aiperf.rules import science
 from aiperf.rules.table import RULES
-from primary.doctor.findings import Finding
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence, Finding
 from primary.preflight import unmet_rules
 
 REMEDIES = {

@@ -22,7 +22,7 @@ from aiperf.cli.units import GIB
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, TrialFailedError
 from aiperf.examination import ExamineRequest, FrameworkFacts, MemoryFacts
-from aiperf.frameworks.installed import why_not_installed
+from aiperf.frameworks import why_not_installed
 from aiperf.host import free_disk, this_host
 from aiperf.machine.accelerators import restricted_counters
 from aiperf.machine.node import describe_node

@@ -10,8 +10,8 @@ from statistics import median
 from aiperf.clock import Clock
 from aiperf.host import this_host
 from aiperf.machine.accelerators import AcceleratorSamples
-from aiperf.machine.health.processors import held_by_quota_s
-from aiperf.screening.causes import DCGM
+from aiperf.machine.health import held_by_quota_s
+from aiperf.screening.judgement import DCGM
 from replica.agent.screen.devices import Device
 
 SAMPLE_S = 0.5
@@ -37,7 +37,7 @@ class Watch:
             await self._clock.sleep(SAMPLE_S)
 
     def facts(self) -> dict[str, dict[str, float]]:
-        """Facts by device, by the names of `aiperf.screening.causes.FACTS`."""
+        """Facts by device, by the names of `aiperf.screening.judgement.FACTS`."""
         return {device.name: dict(self._facts(device)) for device in self._devices}
 
     def _facts(self, device: Device) -> Iterator[tuple[str, float]]:

@@ -13,7 +13,7 @@ from typing import Any
 from aiperf.cli.packages import to_install
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.files import temporary_folder
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture, to_json
 from aiperf.network.operations import AIPERF_1, NetworkCount, RuleSet, count

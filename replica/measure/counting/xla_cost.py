@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 
 
 def main() -> int:

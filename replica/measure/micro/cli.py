@@ -21,7 +21,7 @@ from aiperf.cli.lines import say_json, say_text, warn
 from aiperf.cli.units import percent, si
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, UsageError
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 from aiperf.machine.energy import energy_of
 from aiperf.network.roofline import ITEM_SIZES
 from aiperf.processes import python_module

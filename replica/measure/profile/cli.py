@@ -19,7 +19,7 @@ from aiperf.cli.command import Command, add_format, output_options, whole_number
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, UsageError
-from aiperf.frameworks.installed import why_not_installed
+from aiperf.frameworks import why_not_installed
 from aiperf.processes import SAFE_PATH, MemoryKills, describe_exit, python_module
 from aiperf.ranks import without_ranks
 from aiperf.records.reading import read_ledger

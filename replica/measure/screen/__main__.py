@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 from aiperf.clock import SystemClock
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 from aiperf.processes import MessageOutput
 from aiperf.screening.messages import CPUS, READY, Row
 from aiperf.signals import die_with_parent

@@ -19,7 +19,7 @@ import numpy as np
 
 from aiperf.clock import SystemClock
 from aiperf.errors import MessageError
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 from aiperf.host import this_host
 from aiperf.machine.addresses import own_addresses
 from aiperf.processes import MessageOutput

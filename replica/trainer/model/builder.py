@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from aiperf.errors import TrialFailedError
-from aiperf.frameworks.training_imports import hidden
+from aiperf.frameworks import hidden
 from aiperf.network.architecture import INPUTS, Architecture, Node
 from aiperf.network.layers import (
     BATCHNORM_EPSILON,

@@ -37,7 +37,7 @@ VOLUMES = Architecture(
 PROGRAM = """
 import json, sys
 from types import SimpleNamespace
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 keras = import_lean("keras")
 import numpy as np
 from pathlib import Path

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from aiperf.config.settings import load_config
 from aiperf.errors import RecordDamagedError, UsageError
+from aiperf.facts import LAST_MS, LONGEST_MS
 from aiperf.network.json_files import from_json
-from aiperf.ranges import LAST_MS, LONGEST_MS
 from aiperf.records.bodies import EpochCompleted, RunReleased
 from aiperf.records.cursor import parse_cursor
 from aiperf.records.record import Record, decode_record, encode_record

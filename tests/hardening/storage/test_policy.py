@@ -19,8 +19,8 @@ from aiperf.records.bodies import PhaseBegan
 from aiperf.records.files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
+from aiperf.storage.durable import ANSWERS_OF_LINKS, publish
 from aiperf.storage.logs import QuietHandler
-from aiperf.storage.names import ANSWERS_OF_LINKS, publish
 from aiperf.storage.patience import FINAL, PATIENCE, Patience, may_pass
 from aiperf.storage.reserve import Reserve
 from aiperf.storage.storage_thread import InOrder

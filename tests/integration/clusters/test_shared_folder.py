@@ -35,7 +35,7 @@ def nodes(tmp_path: Path) -> Iterator[list[MountedNode]]:
     end_nodes(started)
 
 
-REFRESH = "import sys; from pathlib import Path; from aiperf.storage.names import refresh; refresh(Path(sys.argv[1]))"
+REFRESH = "import sys; from pathlib import Path; from aiperf.storage.durable import refresh; refresh(Path(sys.argv[1]))"
 
 
 def cat(node: MountedNode, path: Path) -> str:

@@ -10,7 +10,7 @@ from aiperf.errors import AiperfError, RecordDamagedError
 from aiperf.records.bodies import EpochCompleted, EpochWitnessed, RunEnded, TrialClosed, TrialStarted
 from aiperf.records.chain import first_link, hash_of
 from aiperf.records.cursor import Cursor, parse_cursor
-from aiperf.records.digest.positions import PREFIX, primary_of
+from aiperf.records.digest.entries import PREFIX, primary_of
 from aiperf.records.digest.reader import DigestReader
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths

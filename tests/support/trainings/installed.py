@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.frameworks.installed import why_not_installed
+from aiperf.frameworks import why_not_installed
 
 
 def need_frameworks(*names: str) -> None:

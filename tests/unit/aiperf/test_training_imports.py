@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.frameworks.training_imports import UNUSED, import_lean
+from aiperf.frameworks import UNUSED, import_lean
 from aiperf.registry import Registry
 
 TOY = """
@@ -23,7 +23,7 @@ for name in ("pandas", "sklearn", "csv"):
 
 LOADS = f"""
 import json, sys
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 version = import_lean(sys.argv[1]).__version__
 import_lean("keras")
 from replica.trainer.model.builder import set_up

@@ -18,8 +18,7 @@ from aiperf.examination import Examination, FrameworkFacts, MemoryFacts, ProbeFa
 from aiperf.rules.table import RULES
 from primary.doctor.checks import CHECKS, findings_of
 from primary.doctor.checks.rules import REMEDIES
-from primary.doctor.findings import Finding, Said, replicas_in_words, together
-from primary.doctor.node_answers import Answer, Evidence
+from primary.doctor.contract import Answer, Evidence, Finding, Said, replicas_in_words, together
 from primary.replica_link import ClockOffset
 from slurm.states import parse_nodes
 from tests.support.hand_made import free_port

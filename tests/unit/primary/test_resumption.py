@@ -11,7 +11,7 @@ from aiperf.records.bodies import JobIssued, PhaseBegan, RunEnded, TrialClosed
 from aiperf.records.files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
-from aiperf.storage.names import refresh
+from aiperf.storage.durable import refresh
 from primary.resumption import Start, begin_or_resume, prepare_resumption
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock
 

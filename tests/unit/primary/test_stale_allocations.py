@@ -10,7 +10,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError
 from primary.allocations import find_allocation, passed_over
 from primary.doctor.checks import CHECKS
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence
 from tests.support.hosts.allocations import enter
 from tests.support.machines import MACHINES, imitate
 

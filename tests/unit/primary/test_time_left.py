@@ -14,7 +14,7 @@ from primary import preflight
 from primary.allocations import ALLOCATIONS
 from primary.allocations.time_left import QUERIES, early_end, seconds_of, time_left_s
 from primary.doctor.checks import CHECKS
-from primary.doctor.node_answers import Evidence
+from primary.doctor.contract import Evidence
 from tests.support.hosts.allocations import Environment, answering_job, enter
 
 NOW_MS = int(datetime(2026, 11, 27, 10, 55, 43).astimezone().timestamp() * 1000)

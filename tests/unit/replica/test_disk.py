@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from aiperf.machine import telemetry
-from aiperf.machine.dcgm import ACTIVE
-from aiperf.machine.telemetry import Telemetry
+from aiperf.machine.telemetry import ACTIVE, Telemetry
 from aiperf.machine.vendors import nvidia
 from aiperf.processes import spawn_silent
 from aiperf.run_directory.paths import RunPaths

@@ -13,7 +13,7 @@ from aiperf.cli.run_options import add_run_options, words_of
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import load_config
 from aiperf.errors import EXIT_DONE, UsageError
-from aiperf.run_directory.primary_identity import PrimaryIdentity
+from aiperf.run_directory.claim import PrimaryIdentity
 from primary.allocations.slurm import find_slurm
 from slurm.allocation import Component, components, gpus_of_nodes, in_a_step
 from slurm.cli import SLURM

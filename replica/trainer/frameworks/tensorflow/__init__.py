@@ -2,7 +2,7 @@
 
 import os
 
-from aiperf.frameworks.training_imports import import_lean
+from aiperf.frameworks import import_lean
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -10,8 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from aiperf.config.datasets import DATASETS, IMAGENET, REGISTERED
-from aiperf.config.fingerprints import overall_fingerprint
-from aiperf.config.registered import Entry, registered_in
+from aiperf.config.fingerprints import Entry, overall_fingerprint, registered_in
 from aiperf.config.toml_text import parse_toml
 
 TEXT = resources.files("aiperf.config").joinpath("fingerprints.toml").read_text("utf-8")

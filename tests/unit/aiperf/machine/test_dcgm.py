@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.machine.dcgm import Dcgm, activity_in
+from aiperf.machine.telemetry import Dcgm, activity_in
 
 DISCOVERY = """\
 2 GPUs found.

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from aiperf.machine.health import sample_infiniband, sample_nfs, sample_processors, sources
-from aiperf.machine.health.xid import Xids
+from aiperf.machine.health import Xids, sample_infiniband, sample_nfs, sample_processors, sources
 from aiperf.machine.vendors.nvidia import Nvidia
 from tests.support.driver import FakeDriver
 from tests.support.machines import Machine, imitate

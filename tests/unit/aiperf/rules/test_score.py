@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aiperf.facts import EpochFacts, ProgressFacts, Stamped
 from aiperf.network.operations import Operations
 from aiperf.rules.score import error_of, operations_per_second, regulated
-from aiperf.rules.score_over_time import Course, TimelinePoint
+from aiperf.rules.work import Course, TimelinePoint
 from tests.support.score import TrialWork, best_error, columns_of, work_done
 
 

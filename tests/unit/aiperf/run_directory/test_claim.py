@@ -19,7 +19,7 @@ from aiperf.errors import RunHeldError
 from aiperf.run_directory.claim import SILENCE_S, Claim, find_holder, is_held_here
 from aiperf.run_directory.disk import Disk, PatientDisk
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
-from aiperf.storage.names import ANSWERS_OF_LINKS
+from aiperf.storage.durable import ANSWERS_OF_LINKS
 from aiperf.storage.patience import Patience
 from tests.support.hand_made import ManualClock
 from tests.support.processes import lives

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf.clock import SystemClock
-from aiperf.run_directory.claim import Claim
-from aiperf.run_directory.primary_identity import identity_of
+from aiperf.run_directory.claim import Claim, identity_of
 
 
 def held(folder: Path, times: int) -> list[int]:

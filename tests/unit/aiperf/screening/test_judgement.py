@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from aiperf.screening.causes import causes
-from aiperf.screening.judgement import LOWER_SHARE, Finding, Measured, judge, limit_for
+from aiperf.screening.judgement import LOWER_SHARE, Finding, Measured, causes, judge, limit_for
 from aiperf.screening.messages import Row
 
 MEASURES = 10

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
-from aiperf.config.sections.system import SystemSection
+from aiperf.config.sections.cluster import SystemSection
 from aiperf.rules.description import HARDWARE, OPTIONAL, OTHERS, Fact, describe, missing
 from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run

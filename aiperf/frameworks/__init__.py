@@ -1,1 +1,0 @@
-"""The frameworks that train: as settings name them and users install them."""
