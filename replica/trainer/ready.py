@@ -18,7 +18,7 @@ from replica.trainer.collectives.contract import Collective
 from replica.trainer.data import open_source
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.framework import Framework
-from replica.trainer.hybrid.choice import training_of
+from replica.trainer.hybrid.leading import training_of
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built, optimisers, weights
 from replica.trainer.model.best_weights import BestWeights

@@ -20,7 +20,7 @@ from replica.trainer.data import open_source
 from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.science.source import ScienceSource
 from replica.trainer.framework import Framework, TaskSteps
-from replica.trainer.hybrid.choice import training_of
+from replica.trainer.hybrid.leading import training_of
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built
 from replica.trainer.model.optimisers import build_scheduled

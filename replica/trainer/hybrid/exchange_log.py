@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -11,8 +12,10 @@ from msgspec.structs import replace
 from aiperf.facts import ExchangeFacts
 from replica.trainer.hybrid.tally import Tally
 from replica.trainer.servers.client import Servers
-from replica.trainer.servers.mailbox import Mailbox
-from replica.trainer.servers.protocol import Applied, Lost, Tag
+from replica.trainer.servers.protocol import Lost, Tag
+
+if TYPE_CHECKING:  # pyzmq may not be installed
+    from replica.trainer.servers.zeromq import ZmqMailbox
 
 
 class Exchanged(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +49,7 @@ LONGEST = 200
 class Board:
     """The reports of all groups, on rank 0."""
 
-    def __init__(self, post: Mailbox, servers: Servers, groups: int) -> None:
+    def __init__(self, post: ZmqMailbox, servers: Servers, groups: int) -> None:
         self.first_epoch = 1
         """First epoch of this training: later if it is resumed."""
         self._post = post
@@ -143,10 +146,9 @@ class Board:
         """Add what was applied of a lost group after its last report, by the first server."""
         done = self._reported.get(lost.group, self.first_epoch - 1)
         # Without an update there is still an epoch, of zeros: the loss is recorded in it.
-        found = self._servers.applied(lost.group, done) or [Applied(epoch=done + 1)]
-        for each in found:
-            tally = Tally(each.epoch, None, each.updates, each.images, list(each.staleness))
-            self._record(tally.lost(lost.group, lost.reason[:LONGEST] if each is found[-1] else None))
+        *found, last = self._servers.applied(lost.group, done) or [Tally(done + 1).facts(lost.group, 0)]
+        for each in (*found, replace(last, lost=lost.reason[:LONGEST])):
+            self._record(each)
 
     def take(self) -> list[ExchangeFacts]:
         """Take the reports that have come since the last call."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
@@ -14,9 +14,11 @@ from replica.trainer.collectives.rank import local_rank_of
 from replica.trainer.framework import Framework
 from replica.trainer.hybrid.exchange import Exchange
 from replica.trainer.servers.client import end_processes
-from replica.trainer.servers.mailbox import Mailbox, wait_for
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.settings import GroupPlaces, RankSettings
+
+if TYPE_CHECKING:  # pyzmq may not be installed
+    from replica.trainer.servers.zeromq import ZmqMailbox
 
 _TEXTS = TypeAdapter(tuple[str, ...])
 _LEAD = 0
@@ -30,7 +32,7 @@ class GroupCollective(Collective):
     node, since they share its accelerators.
     """
 
-    def __init__(self, group: int, places: GroupPlaces, inner: Collective, post: Mailbox | None) -> None:
+    def __init__(self, group: int, places: GroupPlaces, inner: Collective, post: ZmqMailbox | None) -> None:
         """`post`: the messages of the group's root; None on its other ranks."""
         self.group = group
         self.places = places
@@ -52,7 +54,7 @@ class GroupCollective(Collective):
         return self.group == _LEAD and self.rank == 0
 
     @property
-    def post(self) -> Mailbox:
+    def post(self) -> ZmqMailbox:
         """The messages of this group's root, which alone may ask for them."""
         assert self._post is not None
         return self._post
@@ -75,7 +77,7 @@ class GroupCollective(Collective):
             for root in range(1, self.groups):
                 self.post.send_text(data, root, Tag.BEGIN)
         elif self.rank == 0:
-            data = self.post.take_text(wait_for(self.post, _LEAD, Tag.BEGIN))
+            data = self.post.take_text(self.post.wait_for(_LEAD, Tag.BEGIN))
         return self.inner.broadcast(data)
 
     def gather(self, text: str) -> tuple[str, ...]:
@@ -122,7 +124,7 @@ class GroupCollective(Collective):
         if self.is_leader:
             end_processes(self.post, [*range(1, self.groups), *self.places.server_numbers])
         elif self.rank == 0:
-            self.post.take_text(wait_for(self.post, _LEAD, Tag.END))
+            self.post.take_text(self.post.wait_for(_LEAD, Tag.END))
         self.inner.close()
         if self.rank == 0:
             self.post.close()
@@ -143,7 +145,7 @@ def open_ranks(framework: Framework, settings: RankSettings, clock: Clock) -> Co
     return group
 
 
-def _mailbox(group: int, places: GroupPlaces, clock: Clock) -> Mailbox:
+def _mailbox(group: int, places: GroupPlaces, clock: Clock) -> ZmqMailbox:
     """The messages of a group's root: to the servers, and to the root of group 0 or from all."""
     from replica.trainer.servers.zeromq import ZmqMailbox  # noqa: PLC0415  (may not be installed)
 

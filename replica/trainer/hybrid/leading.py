@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from aiperf.clock import Clock
+from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.wire.messages import Begin
 from replica.trainer.channel import Reporter
@@ -15,11 +21,53 @@ from replica.trainer.checkpoints import Checkpoints
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.hybrid.exchange_log import Board
 from replica.trainer.hybrid.group import GroupCollective
-from replica.trainer.hybrid.state import HybridState
-from replica.trainer.hybrid.training import GroupTraining, Trained
+from replica.trainer.hybrid.training import FollowingTraining, GroupTraining, Trained
 from replica.trainer.model.best_weights import BestWeights
+from replica.trainer.servers.client import Servers, ServerState
 from replica.trainer.servers.protocol import Sharding, Tag
-from replica.trainer.training import TrainingInputs, seconds_of
+from replica.trainer.servers.shard import Recipe
+from replica.trainer.training import Training, TrainingInputs, seconds_of
+
+
+@dataclass
+class HybridState:
+    """The state of a hybrid training on rank 0: the model's variables, then each server's version
+    and vectors (`HasState`)."""
+
+    steps: CompiledSteps
+    servers: Servers
+    sharding: Sharding
+    recipe: Recipe
+    meanwhile: Callable[[], None]
+    """What rank 0 does while it waits for the servers to have the same updates."""
+    restored: Sequence[ServerState] = ()
+    """The state that the servers start from; empty if no checkpoint was found."""
+
+    def state(self) -> list[NDArray[Any]]:
+        """Copies of the model's variables, and the servers' state as of now."""
+        found = self.steps.state()
+        for server in self.servers.states(self.meanwhile):
+            found += [np.array(server.version, np.int64), *(server.vectors[name] for name in self.recipe.names)]
+        return found
+
+    def restore(self, state: Sequence[NDArray[Any]]) -> None:
+        """Set the model's variables, and keep the rest for the servers.
+
+        Raises ValueError if the state is of another model, or of other servers.
+        """
+        names, sizes = self.recipe.names, self.sharding.sizes()
+        # The servers' part has the same number of arrays for each, so that it is found from the
+        # end: how many variables the model has need not be known.
+        width = 1 + len(names)
+        own, others = state[: len(state) - width * len(sizes)], state[len(state) - width * len(sizes) :]
+        shapes = [shape for size in sizes for shape in ((), *[(size,)] * (width - 1))]
+        if [vector.shape for vector in others] != shapes:
+            raise ValueError("it is of other parameter servers")
+        self.steps.restore(own)
+        self.restored = [
+            ServerState(dict(zip(names, others[start + 1 : start + width], strict=True)), int(others[start]))
+            for start in range(0, len(others), width)
+        ]
 
 
 class LeadingTraining(GroupTraining):
@@ -132,3 +180,18 @@ class LeadingTraining(GroupTraining):
         report.exchange(self._board.take(), self._servers.report(facts.epoch))
         images, self._counted = self._exchange.images - self._counted, self._exchange.images
         report.epoch(replace(facts, images_trained=images))
+
+
+def training_of(steps: CompiledSteps, inputs: TrainingInputs, trained: Trained, clock: Clock) -> Training:
+    """The training of a network's variables.
+
+    Raises TrialFailedError ("input") if either the ranks or the request are hybrid, not both.
+    """
+    group, hybrid = inputs.collective, inputs.request.hybrid
+    if isinstance(group, GroupCollective) != (hybrid is not None):
+        raise TrialFailedError("input", "ranks and request disagree about groups and parameter servers")
+    if not isinstance(group, GroupCollective):
+        return Training(steps, inputs, clock)
+    inputs = changed(inputs, group=group.group, groups=group.groups)
+    kind = LeadingTraining if group.group == 0 else FollowingTraining
+    return kind(steps, inputs, group, trained, clock)

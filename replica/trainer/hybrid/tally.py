@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from aiperf.facts import ExchangeFacts
 
 
@@ -45,7 +43,3 @@ class Tally:
             bytes_exchanged=bytes_exchanged,
             returned=self.returned,
         )
-
-    def lost(self, group: int, reason: str | None) -> ExchangeFacts:
-        """The facts of a lost group: what servers have applied, and the reason at its end."""
-        return replace(self.facts(group, 0), computing_s=0.0, group_s=0.0, waiting_s=0.0, lost=reason)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.json import Decoder
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
-from aiperf.facts import ServerFacts
-from replica.trainer.servers.mailbox import Arrived, Mailbox
+from aiperf.facts import ExchangeFacts, ServerFacts
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
-    Applied,
+    Arrived,
     Asked,
     Left,
     Setting,
@@ -27,7 +26,10 @@ from replica.trainer.servers.protocol import (
 )
 from replica.trainer.servers.shard import Recipe
 
-_APPLIED = TypeAdapter(list[Applied])
+if TYPE_CHECKING:  # pyzmq may not be installed
+    from replica.trainer.servers.zeromq import ZmqMailbox
+
+_APPLIED = Decoder(list[ExchangeFacts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Servers:
     the grace of the training. All methods raise TrialFailedError ("rank_lost") if it is not.
     """
 
-    def __init__(self, post: Mailbox, numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, post: ZmqMailbox, numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
         self._post = post
         self._numbers = tuple(numbers)
         self._sharding = Sharding(tuple(shapes), len(self._numbers))
@@ -207,14 +209,14 @@ class Servers:
         """
         self._ask(Tag.LEAVE, [Left(group=group, least=least).model_dump_json().encode()])
 
-    def applied(self, group: int, after: int) -> list[Applied]:
+    def applied(self, group: int, after: int) -> list[ExchangeFacts]:
         """Fetch what the first server has applied of a group after an epoch; on root 0."""
         question = Asked(group=group, after=after).model_dump_json().encode()
         (found,) = self._ask(Tag.APPLIED, [question], servers=1)
-        return _APPLIED.validate_json(found)
+        return _APPLIED.decode(found)
 
 
-def end_processes(post: Mailbox, numbers: Iterable[int]) -> None:
+def end_processes(post: ZmqMailbox, numbers: Iterable[int]) -> None:
     """Let servers and other roots end; on root 0, after all groups."""
     for number in numbers:
         post.send_text(b"", number, Tag.END)

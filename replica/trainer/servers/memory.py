@@ -12,12 +12,13 @@ import mmap
 import os
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from aiperf.facts import ExchangeFacts
 from replica.trainer.servers.optimisers.contract import Vector
-from replica.trainer.servers.protocol import Applied, Setting
+from replica.trainer.servers.protocol import Setting
 
 MEMORY = "AIPERF_SERVER_MEMORY"
 """Variable with the number of the open file that a server's starter keeps for it."""
@@ -41,12 +42,10 @@ class Event(IntEnum):
     STOP = 4
 
 
-class Row(BaseModel):
+class Row(NamedTuple):
     """One event; `number` is that of the question that brought it."""
 
-    model_config = ConfigDict(frozen=True)
-
-    event: Event
+    event: int
     group: int = 0
     number: int = 0
     epoch: int = 0
@@ -108,23 +107,33 @@ class Memory:
 
     def append(self, row: Row) -> None:
         """Add an event to the log: from now on it has happened."""
-        values = np.array([tuple(getattr(row, name) for name in _ROW.names or ())], _ROW)
         # One system call, and not a store into mapped memory, which a kill could cut in two.
-        self._end += os.pwrite(self._file, values.tobytes(), self._end)
+        self._end += os.pwrite(self._file, np.array([row], _ROW).tobytes(), self._end)
 
     def rows(self) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         """All events, in their order."""
         return np.frombuffer(os.pread(self._file, self._end - self._log, self._log), _ROW)
 
-    def applied(self, group: int, after: int) -> list[Applied]:
-        """The updates of a group in each of its epochs after this one."""
+    def applied(self, group: int, after: int) -> list[ExchangeFacts]:
+        """The updates of a group in each of its epochs after this one, without times."""
         rows = self.rows()
         own = rows[(rows["event"] == Event.UPDATE) & (rows["group"] == group) & (rows["epoch"] > after)]
         found = []
         for epoch in np.unique(own["epoch"]).tolist():
             part = own[own["epoch"] == epoch]
-            staleness = tuple(np.bincount(part["staleness"]).tolist())
-            found.append(Applied(epoch=epoch, updates=len(part), images=int(part["images"].sum()), staleness=staleness))
+            staleness, images = tuple(np.bincount(part["staleness"]).tolist()), int(part["images"].sum())
+            facts = ExchangeFacts(
+                epoch=epoch,
+                group=group,
+                updates=len(part),
+                images=images,
+                staleness=staleness,
+                computing_s=0.0,
+                group_s=0.0,
+                waiting_s=0.0,
+                bytes_exchanged=0,
+            )
+            found.append(facts)
         return found
 
     def close(self) -> None:

@@ -2,6 +2,9 @@
 
 A message with values is a float32 vector with a header of 8 elements at its end, whose bits are the
 fields of `HEADER`: all vectors of one server travel as one message. Anything else is JSON.
+
+Processes are numbered: the roots by their groups from 0, then the servers, then the starter of the
+groups.
 """
 
 from __future__ import annotations
@@ -70,7 +73,18 @@ class Tag(IntEnum):
     RELEASE = 17
     """Root 0 to a server: answer what was held back; the answer to this is empty."""
     APPLIED = 16
-    """Root 0 asks a server for the `Applied` of a group in each of its epochs after one."""
+    """Root 0 asks a server for what it has applied of a group in each of its epochs after one
+    (`ExchangeFacts`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message that can be taken from a mailbox."""
+
+    source: int
+    tag: int
+    number: int = 0
+    """Number of the question that this is, or that it answers; 0 of other messages."""
 
 
 class Setting(BaseModel):
@@ -128,18 +142,6 @@ class Asked(BaseModel):
 
     group: int
     after: int
-
-
-class Applied(BaseModel):
-    """The updates of one group that a server has applied in an epoch of the group."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    epoch: int = 0
-    updates: int = 0
-    images: int = 0
-    staleness: tuple[int, ...] = ()
-    """Entry s: the updates with staleness s."""
 
 
 class Lost(BaseModel):

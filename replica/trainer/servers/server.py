@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
-from pydantic import TypeAdapter
 
 from aiperf.clock import Clock
-from replica.trainer.servers.mailbox import Arrived, Mailbox, wait_for
 from replica.trainer.servers.memory import Event, Memory, Row
 from replica.trainer.servers.optimisers.contract import Vector
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
-    Applied,
+    Arrived,
     Asked,
     Left,
     Tag,
@@ -33,13 +32,11 @@ from replica.trainer.settings import GroupPlaces
 LEAD = 0
 """The process that sets the servers up and ends them: the root of group 0."""
 
-APPLIED = TypeAdapter(list[Applied])
-
 
 class Server:
     """The service of one shard, until rank 0 ends it."""
 
-    def __init__(self, post: Mailbox, memory: Memory) -> None:
+    def __init__(self, post: ZmqMailbox, memory: Memory) -> None:
         self._post = post
         self._memory = memory
         self._clock = post.clock
@@ -73,14 +70,14 @@ class Server:
         afterwards.
         """
         if self._memory.setting is None:
-            first = wait_for(self._post, LEAD, Tag.SET, Tag.END)
+            first = self._post.wait_for(LEAD, Tag.SET, Tag.END)
             if first.tag == Tag.END:
                 self._post.take_text(first)
                 return
             self._handle(first)
         else:
             for row in self._memory.rows():
-                self._fold(Row(**dict(zip(Row.model_fields, row.tolist(), strict=True))))
+                self._fold(Row(*row.tolist()))
             self._begin()
         while True:
             message = self._post.look()
@@ -180,7 +177,7 @@ class Server:
 
     def _tell_applied(self, text: bytes) -> bytes:
         asked = Asked.model_validate_json(text)
-        return APPLIED.dump_json(self._memory.applied(asked.group, asked.after))
+        return msgspec.json.encode(self._memory.applied(asked.group, asked.after))
 
     def _answer(self, message: Arrived, values: Vector, staleness: int = 0) -> None:
         before, answer = self._answers.get(message.source, (0, None))

@@ -22,8 +22,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
-from replica.trainer.servers.mailbox import Arrived
 from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.protocol import Arrived
 from replica.trainer.settings import GroupPlaces
 
 KEYS = "AIPERF_GROUP_KEYS"
@@ -93,7 +93,10 @@ class Keys:
 
 
 class ZmqMailbox:
-    """The messages of one process (`Mailbox`), which connects to those of these numbers."""
+    """The messages of one process, which connects to those of these numbers.
+
+    Messages from one process keep their order. One thread calls a mailbox.
+    """
 
     def __init__(self, number: int, places: GroupPlaces, peers: Iterable[int], clock: Clock) -> None:
         self.number = number
@@ -150,7 +153,7 @@ class ZmqMailbox:
         return socket
 
     def send(self, vector: Vector, to: int, tag: int, number: int = 0) -> None:
-        """Send a vector without a copy."""
+        """Send a vector without a copy: it must not change until the answer to it has come."""
         self._send(Arrived(to, tag, number), vector.data.cast("B"))
 
     def send_text(self, text: bytes, to: int, tag: int, number: int = 0) -> None:
@@ -167,7 +170,7 @@ class ZmqMailbox:
             self._router.send_multipart([_name(to), *words], copy=False)
 
     def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
-        """Give the next message, if one has arrived."""
+        """Give the next message of a source with a tag, or of any; None if none has arrived."""
         self._fetch(0)
         for found, _ in self._arrived:
             if source in (None, found.source) and tag in (None, found.tag):
@@ -175,7 +178,11 @@ class ZmqMailbox:
         return None
 
     def wait(self, source: int | None = None) -> None:
-        """Wait a while for any message. Raises TrialFailedError ("rank_lost")."""
+        """Wait a while for any message.
+
+        Raises TrialFailedError ("rank_lost") if `source` is gone and nothing more can come of it; a
+        server may be back within its grace.
+        """
         if source is not None and source in self._gone:
             grace_s = self._places.grace_s(source)
             if self.clock.monotonic_s() - self._gone[source] >= grace_s:
@@ -183,8 +190,19 @@ class ZmqMailbox:
                 raise TrialFailedError("rank_lost", f"{self._places.name_of(source)} is gone{since}")
         self._fetch(WAIT_MS)
 
+    def wait_for(self, source: int | None, *tags: int) -> Arrived:
+        """Wait for a message of a source, or of any, with one of these tags, or with any.
+
+        Raises TrialFailedError ("rank_lost") if the source is gone.
+        """
+        while True:
+            for tag in tags or (None,):
+                if (found := self.look(source, tag)) is not None:
+                    return found
+            self.wait(source)
+
     def losses(self, source: int) -> int:
-        """How often a process was lost."""
+        """How often a process that this one connects to was lost: it may not have had a message."""
         return self._losses[source]
 
     def _fetch(self, limit_ms: int) -> None:
@@ -217,7 +235,7 @@ class ZmqMailbox:
         raise LookupError(f"no such message: {message}")
 
     def take(self, message: Arrived, into: Vector) -> None:
-        """Take a message into a buffer. Raises TrialFailedError ("protocol")."""
+        """Take a message. Raises TrialFailedError ("protocol") if `into` has another length."""
         parts = self._take(message)
         if (size := sum(map(len, parts))) != into.nbytes:
             reason = f"{self._places.name_of(message.source)} has sent {size} bytes, not {into.nbytes}"

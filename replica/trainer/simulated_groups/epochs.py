@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -25,28 +24,11 @@ class Ended:
     """Work of groups and servers; None without groups."""
 
 
-class Epochs(Protocol):
-    """The epochs of a training, one after another."""
-
-    @property
-    def ends_s(self) -> float:
-        """Seconds from the begin of the first epoch until a server's last death ends the training;
-        infinite if none is known yet."""
-
-    def train(self, epoch: int) -> float:
-        """Begin an epoch; give the seconds of its training."""
-
-    def images(self, share: float) -> int:
-        """Images after a share of these seconds."""
-
-    def end(self, facts: EpochFacts, early: bool, evaluated_s: float = 0.0) -> Ended:
-        """End an epoch, after an evaluation of some seconds; `early` if it ends the training."""
-
-
 class Alone:
     """The epochs of ranks that all train synchronously."""
 
     ends_s = inf
+    """No server can end it."""
 
     def __init__(self, train_images: int, seconds: Callable[[int], float]) -> None:
         self._train_images = train_images
@@ -54,15 +36,15 @@ class Alone:
         """Gives the seconds of an epoch."""
 
     def train(self, epoch: int) -> float:
-        """Give the seconds of an epoch."""
+        """Begin an epoch; give the seconds of its training."""
         return self._seconds(epoch)
 
     def images(self, share: float) -> int:
-        """Images of an unfinished epoch."""
+        """Images after a share of these seconds."""
         return min(self._train_images - 1, int(self._train_images * share))
 
     def end(self, facts: EpochFacts, early: bool, evaluated_s: float = 0.0) -> Ended:
-        """Give the facts as they are."""
+        """End an epoch: its facts are as they are."""
         return Ended(facts)
 
 
@@ -76,11 +58,12 @@ class InGroups:
 
     @property
     def ends_s(self) -> float:
-        """The time at which a server is killed once more than it is started again."""
+        """Seconds from the begin of the first epoch until a server's last death ends the training;
+        infinite if none is known yet."""
         return self._groups.ends_s
 
     def train(self, epoch: int) -> float:
-        """Give the seconds of an epoch of group 0. The last one ends with all groups."""
+        """Begin an epoch; give its seconds in group 0. The last one ends with all groups."""
         self._began_s = self._groups.now_s
         self._took_s = self._groups.train()
         if epoch == self._epochs:
@@ -92,7 +75,10 @@ class InGroups:
         return self._groups.images_at(self._began_s + share * self._took_s)
 
     def end(self, facts: EpochFacts, early: bool, evaluated_s: float = 0.0) -> Ended:
-        """Give the facts with the images of all groups, and what groups and servers did."""
+        """End an epoch, after an evaluation of some seconds; `early` if it ends the training.
+
+        The facts get the images of all groups, and what groups and servers did.
+        """
         self._groups.validate(evaluated_s)
         waits_s = 0.0
         if early and facts.epoch < self._epochs:
@@ -100,3 +86,6 @@ class InGroups:
             waits_s = self._groups.await_others()
         found = self._groups.report(facts.epoch)
         return Ended(replace(facts, images_trained=found.images), waits_s, found)
+
+
+Epochs = Alone | InGroups

@@ -15,6 +15,8 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from operator import itemgetter
 
+from msgspec.structs import replace
+
 from aiperf.facts import ExchangeFacts, ServerFacts
 from aiperf.rules.asynchrony import RETURNS
 from replica.trainer.hybrid.tally import Tally
@@ -126,7 +128,8 @@ class GroupsInTime:
             return
         # It may have died while it waited for an answer: the update was applied, and counts.
         lost_s = max(from_s, self._dies_s[group])
-        self._finished.append((lost_s, tally.lost(group, LOST)))
+        facts = replace(tally.facts(group, 0), computing_s=0.0, group_s=0.0, waiting_s=0.0, lost=LOST)
+        self._finished.append((lost_s, facts))
         self._ready_s[group] = lost_s + self._plan.returns_s
 
     def _live(self, group: int, from_s: float) -> None:

@@ -17,7 +17,6 @@ from tests.support.trainings.mailboxes import places_for
 
 pytest.importorskip("zmq", reason="the extra [hybrid] is not installed")
 
-from replica.trainer.servers.mailbox import wait_for
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
 from replica.trainer.starters.groups import Groups, Program, ended_by, start_groups
@@ -50,7 +49,7 @@ def test_a_group_that_ends_again_and_again_is_given_up(tmp_path: Path) -> None:
     fails = program("sh", "-c", f"echo >> {starts}; exit 7")
     with watching(program(*WAITS), fails, server=program("sleep", "3600")) as (root, process):
         for _ in range(1 + RETURNS):
-            found = Lost.model_validate_json(root.take_text(wait_for(root, 3, Tag.LOST)))
+            found = Lost.model_validate_json(root.take_text(root.wait_for(3, Tag.LOST)))
             assert (found.group, found.reason) == (1, "group 1 ended with exit code 7")
         _, said = process.communicate()
         assert (process.returncode, said) == (0, "")

@@ -18,8 +18,7 @@ from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.hybrid.exchange_log import Beginning, Board, Exchanged
 from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.servers.client import ServerState
-from replica.trainer.servers.mailbox import Arrived, wait_for
-from replica.trainer.servers.protocol import HEADER_VALUES, Lost, Sharding, Tag, body_of, header_of
+from replica.trainer.servers.protocol import HEADER_VALUES, Arrived, Lost, Sharding, Tag, body_of, header_of
 from replica.trainer.servers.shard import AVERAGING, Recipe
 from replica.trainer.servers.zeromq import ZmqMailbox
 from tests.support.folders import ROOT
@@ -183,13 +182,11 @@ def reported(epoch: int) -> bytes:
     return encode(Exchanged(facts=facts, last=False))
 
 
-class Sent:
-    """A mailbox with messages that have arrived (`Mailbox`, as far as reports need it)."""
-
-    number = 0
-    clock = SystemClock()
+class Sent(ZmqMailbox):
+    """A mailbox with messages that have arrived, as far as reports need it."""
 
     def __init__(self, messages: list[tuple[int, int, bytes]]) -> None:
+        self.clock = SystemClock()
         self.messages = messages
         self.answers: list[tuple[bytes, int, int]] = []
 
@@ -275,7 +272,7 @@ def test_states_of_several_servers_have_the_same_updates(lost: bool) -> None:
         post, gradient = other._post, np.ones(1 + HEADER_VALUES, np.float32)
         header_of(gradient)["version"] = 1
         post.send(gradient, 2, Tag.GRADIENT, 9)
-        post.take_text(wait_for(post, 2, Tag.GRADIENT))
+        post.take_text(post.wait_for(2, Tag.GRADIENT))
         turns = []
 
         def meanwhile() -> None:
@@ -291,7 +288,7 @@ def test_states_of_several_servers_have_the_same_updates(lost: bool) -> None:
         assert versions == [2, 1 if lost else 2]
         assert turns
         if not lost:
-            post.take_text(wait_for(post, 3, Tag.GRADIENT))
+            post.take_text(post.wait_for(3, Tag.GRADIENT))
         one.push([np.ones(1, np.float32)] * 2, 0.1, 5, 1)  # answered: nothing is held any more
 
 

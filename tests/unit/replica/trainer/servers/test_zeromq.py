@@ -13,7 +13,6 @@ from aiperf.clock import SystemClock
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives.rank import free_ports
 from replica.trainer.servers import zeromq
-from replica.trainer.servers.mailbox import wait_for
 from replica.trainer.servers.zeromq import KEYS, Keys, ZmqMailbox
 from replica.trainer.settings import GroupPlaces
 from tests.support.outsiders.strangers import as_nobody, need_root
@@ -50,20 +49,20 @@ def test_messages_of_one_process_and_tag_keep_their_order(places: GroupPlaces, s
             one.send_text(b"%d" % number, 2, VALUES)
             other.send_text(b"other %d" % number, 2, VALUES)
         one.send_text(b"late", 2, OTHER)
-        assert server.take_text(wait_for(server, 0, OTHER)) == b"late", "others wait meanwhile"
-        assert [server.take_text(wait_for(server, 0, VALUES)) for _ in range(20)] == [b"%d" % n for n in range(20)]
-        assert server.take_text(wait_for(server, 1)) == b"other 0"
+        assert server.take_text(server.wait_for(0, OTHER)) == b"late", "others wait meanwhile"
+        assert [server.take_text(server.wait_for(0, VALUES)) for _ in range(20)] == [b"%d" % n for n in range(20)]
+        assert server.take_text(server.wait_for(1)) == b"other 0"
 
 
 def test_a_vector_goes_both_ways(places: GroupPlaces, server: ZmqMailbox) -> None:
     sent = np.arange(1 << 20, dtype=np.float32)
     with closing(connected(1, places)) as root:
         root.send(sent, 2, VALUES)
-        message = wait_for(server, None, VALUES)
+        message = server.wait_for(None, VALUES)
         received, back = np.empty_like(sent), np.empty_like(sent)
         server.take(message, received)
         server.send(received, message.source, VALUES)
-        root.take(wait_for(root, 2, VALUES), back)
+        root.take(root.wait_for(2, VALUES), back)
     np.testing.assert_array_equal(back, sent)
 
 
@@ -71,17 +70,17 @@ def test_a_vector_of_another_length_is_refused_by_name(places: GroupPlaces, serv
     with closing(connected(1, places)) as root:
         root.send(np.zeros(3, np.float32), 2, VALUES)
         with pytest.raises(TrialFailedError, match="protocol: group 1 has sent 12 bytes, not 8"):
-            server.take(wait_for(server, 1, VALUES), np.zeros(2, np.float32))
+            server.take(server.wait_for(1, VALUES), np.zeros(2, np.float32))
 
 
 def test_the_end_of_a_process_is_noticed_after_its_last_message(places: GroupPlaces) -> None:
     with closing(connected(0, places)) as root:
         with closing(ZmqMailbox(2, places, (), SystemClock())) as server:
             root.send_text(b"", 2, VALUES)
-            server.send_text(b"last", wait_for(server, 0).source, OTHER)
-        assert root.take_text(wait_for(root, 2, OTHER)) == b"last"
+            server.send_text(b"last", server.wait_for(0).source, OTHER)
+        assert root.take_text(root.wait_for(2, OTHER)) == b"last"
         with pytest.raises(TrialFailedError, match="rank_lost: server 0 is gone"):
-            wait_for(root, 2, OTHER)
+            root.wait_for(2, OTHER)
 
 
 def test_an_announced_size_beyond_the_limit_closes_the_connection(
@@ -95,9 +94,9 @@ def test_an_announced_size_beyond_the_limit_closes_the_connection(
     ):
         one.send_text(bytes(2_000), 2, VALUES)
         with pytest.raises(TrialFailedError, match="server 0 is gone"):
-            wait_for(one, 2)
+            one.wait_for(2)
         other.send_text(b"small", 2, VALUES)
-        found = wait_for(server, None, VALUES)
+        found = server.wait_for(None, VALUES)
         assert (found.source, server.take_text(found)) == (1, b"small")
 
 
@@ -110,7 +109,7 @@ def test_other_keys_are_refused_and_nothing_is_lost(
     monkeypatch.setenv(KEYS, keys.variables()[KEYS])
     with closing(ZmqMailbox(2, places, (), SystemClock())) as server, closing(connected(0, places)) as own:
         own.send_text(b"first", 2, VALUES)
-        assert server.take_text(wait_for(server, None)) == b"first"
+        assert server.take_text(server.wait_for(None)) == b"first"
         # One that knows the public key of those that listen, and has made its own.
         stolen = Keys(keys.listening, "", others.connecting, others.connecting_secret)
         monkeypatch.setenv(KEYS, stolen.variables()[KEYS])
@@ -121,7 +120,7 @@ def test_other_keys_are_refused_and_nothing_is_lost(
                 stranger.wait()
         assert "a connection was refused" in caplog.text
         own.send_text(b"second", 2, VALUES)
-        found = wait_for(server, None)
+        found = server.wait_for(None)
         assert (found.source, server.take_text(found)) == (0, b"second"), "the forged one has not come"
 
 
@@ -130,7 +129,7 @@ def test_another_user_is_refused_on_one_node(caplog: pytest.LogCaptureFixture) -
     places = places_for(2, 1)
     with closing(ZmqMailbox(2, places, (), SystemClock())) as server, closing(connected(0, places)) as own:
         own.send_text(b"first", 2, VALUES)
-        assert server.take_text(wait_for(server, None)) == b"first"
+        assert server.take_text(server.wait_for(None)) == b"first"
         with as_nobody(), caplog.at_level(logging.WARNING):
             stranger = connected(1, places)
             stranger.send_text(b"forged", 2, VALUES)
@@ -138,5 +137,5 @@ def test_another_user_is_refused_on_one_node(caplog: pytest.LogCaptureFixture) -
                 server.wait()
             stranger.close(0)  # without a wait for what can never leave
         own.send_text(b"second", 2, VALUES)
-        found = wait_for(server, None)
+        found = server.wait_for(None)
         assert (found.source, server.take_text(found)) == (0, b"second"), "the forged one has not come"
