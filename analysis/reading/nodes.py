@@ -41,6 +41,8 @@ class NodeFacts(BaseModel):
     cpu_model: str | None = None
     cpu_count: int | None = Field(default=None, ge=0, le=MOST_CPUS)
     """CPUs that the agent may use."""
+    node_cpu_count: int | None = Field(default=None, ge=0, le=MOST_CPUS)
+    """CPUs of the node, whatever the agent may use of them."""
     memory_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
     python: str | None = None
     aiperf: str | None = None

@@ -67,6 +67,8 @@ def cause_of(
     # A rank on a slower accelerator makes the others wait for it in their all-reduce.
     if found is None and phase in ("train", "evaluate", "all-reduce"):
         found = _of_node(loads, own, others)
+    if found is None and phase in ("train", "evaluate", "all-reduce", "input"):
+        found = _of_confinement(loads, own, others)
     name = NAMES.get(phase, phase)
     return found or Cause(phase, f"{name} takes {excess[phase]:.3f} s longer for each second of the others' work")
 
@@ -98,6 +100,8 @@ class Load:
     """Seconds for which a CPU quota held its threads up, for each second of work."""
     slowed: int = 0
     """Clock-event reasons that slowed an accelerator down, as bits."""
+    cpus: int | None = None
+    """CPUs of its node that the replica may use; None: not described."""
 
 
 def load_of(node: NodeSeries | None, working: WorkIntervals) -> Load:
@@ -136,6 +140,15 @@ def _of_quota(loads: Mapping[int, Load], own: ReplicaPart, others: Sequence[Repl
         return None
     found = f"a CPU quota held its threads up for {held:.2f} s of each second of work"
     return Cause("quota", f"{found}, those of the others for {usual:.2f} s")
+
+
+def _of_confinement(loads: Mapping[int, Load], own: ReplicaPart, others: Sequence[ReplicaPart]) -> Cause | None:
+    """Fewer CPUs than the others may use: an affinity, a quota whose time was not sampled."""
+    cpus = loads.get(own.replica, Load()).cpus
+    known = [found for part in others if part.replica in loads and (found := loads[part.replica].cpus) is not None]
+    if cpus is None or not known or cpus >= (usual := median(known)):
+        return None
+    return Cause("processors", f"it may use {cpus} of the CPUs of its node, the others {usual:g}")
 
 
 def _of_node(loads: Mapping[int, Load], own: ReplicaPart, others: Sequence[ReplicaPart]) -> Cause | None:

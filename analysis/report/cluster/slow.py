@@ -7,10 +7,9 @@ trainings is compared as it is.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, expm1, log
 from statistics import fmean, median
 
@@ -19,6 +18,7 @@ import numpy as np
 from aiperf.records.bodies import TrialStarted
 from analysis.report.cluster.causes import Cause, Load, cause_of, load_of
 from analysis.report.cluster.effects import FEWEST, Effects, Numbers, effects_of, habitual
+from analysis.report.devices import Machine
 from analysis.report.estimates import ComparisonPart, EffectPart
 from analysis.report.model import ReplicaPart
 from analysis.report.physics import Evidence
@@ -84,7 +84,10 @@ def compare(evidence: Evidence) -> Comparison:
     between = {kind: _shares(own) for kind, own in kinds.between.items()}
     hosts = {replica: machine.host or "" for replica, machine in evidence.machines.items()}
     loads = {
-        replica: load_of(evidence.nodes.get(hosts.get(replica, "")), working)
+        replica: replace(
+            load_of(evidence.nodes.get(hosts.get(replica, "")), working),
+            cpus=facts.cpu_count if (facts := evidence.data.system.get(str(replica))) is not None else None,
+        )
         for replica, working in evidence.busy.items()
     }
     return Comparison((*_compared("work", kinds.work), *_compared("between", between)), loads)
@@ -100,9 +103,15 @@ def _kind(evidence: Evidence, trial: int, replica: int) -> Kind | None:
     begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(replica)
     if begun is None:
         return None
-    devices = (machine.name, machine.count) if machine is not None else ()
+    devices = (machine.name, _count(evidence, machine)) if machine is not None else ()
     suite = "automl" if isinstance(begun, TrialStarted) else trained_of(begun)
     return (*devices, begun.precision, suite)
+
+
+def _count(evidence: Evidence, machine: Machine) -> int:
+    """Devices of a replica; of CPUs all of its node, as one that may use fewer is no other kind."""
+    facts = evidence.data.system.get(str(machine.replica))
+    return facts.node_cpu_count or machine.count if machine.on_cpus and facts is not None else machine.count
 
 
 def _of_work(evidence: Evidence, trial: int, own: WorkIntervalColumns) -> Observation | None:
@@ -155,7 +164,7 @@ def _compared(measure: str, kinds: Mapping[Kind, Sequence[Observation]]) -> Iter
             columns: Numbers = np.array([each.columns for each in own], np.float64).reshape(len(own), -1)
             found = effects_of(replicas, values, columns)
             if measure == "between":
-                found = dataclasses.replace(found, slow=found.slow & habitual(found, replicas, values))
+                found = replace(found, slow=found.slow & habitual(found, replicas, values))
             yield Compared(measure, tuple(own), found)
 
 

@@ -69,6 +69,7 @@ CAUSES = {
     "input": "waiting for images",
     "storage": "storage takes",
     "clocks": "slowed down by hardware thermal slowdown",
+    "processors": "it may use 1 of the CPUs of its node, the others 8",
 }
 """What is planted, and words of the evidence."""
 
@@ -98,7 +99,11 @@ def planted(root: Path, seed: int, cause: str | None) -> list[EffectPart]:
                 waited_s = 1.0 + (extra_s if cause == "input" else 0.0)
                 run.epoch(trial, epoch, replica=replica, input_s=waited_s)
             run.end_trial(trial, replica)
-    names = {str(replica): {"host": f"n{replica}", "cpu_count": 8} for replica in range(EIGHT)}
+    confined = {slow} if cause in ("quota", "processors") else set()
+    names = {
+        str(replica): {"host": f"n{replica}", "cpu_count": 1 if replica in confined else 8, "node_cpu_count": 8}
+        for replica in range(EIGHT)
+    }
     run.paths.system.write_text(json.dumps(names))
     for replica in range(EIGHT):
         sample_node(run, replica, cause if replica == slow else None, rng)

@@ -1,0 +1,248 @@
+"""The campaign of planted slow replicas: the report of real trainings must name the slow one.
+
+python -m tests.faults.planted.slow --rounds 20
+    [--kinds quota,input,disk,device,even] [--seed 1]
+
+Each round trains a small network on eight replicas of this host, one of which is slowed down in one
+way, or none (`even`). A round is right if the report names this replica by a cause of this kind,
+and no other replica. The last line is `slow: rounds=<n> right=<n> missed=<n> accused=<n>`.
+
+Each replica has a host name and a control group of its own: it needs root. It computes by PyTorch
+on one thread, and all are slowed down alike by whatever else the host does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.config.dataset_manifest import Split
+from aiperf.host import this_host
+from aiperf.run_directory.paths import open_run
+from analysis.reading.run_data import read_run
+from analysis.report.build import build_report
+from analysis.report.estimates import EffectPart
+from tests.support.folders import ROOT
+from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
+
+REPLICAS = 8
+EPOCHS = 6
+EXAMPLES: dict[Split, int] = {"train": 256, "validation": 64}
+LIMIT_S = 900
+
+PLANT = """
+import os, sys, time
+
+words = sys.orig_argv
+if "--replica" in words:
+    os.environ["AIPERF_OWN"] = words[words.index("--replica") + 1]
+own = os.environ.get("AIPERF_OWN")
+kind = os.environ["AIPERF_PLANTED"] if own == os.environ["AIPERF_SLOW"] else ""
+trainer = "replica.trainer" in words
+
+if "--replica" in words:
+    import ctypes, socket
+    if ctypes.CDLL(None).unshare(0x04000000):  # CLONE_NEWUTS
+        os._exit(1)
+    socket.sethostname("n" + own)
+    with open(os.environ["AIPERF_GROUPS"] + "/aiperf-" + own + "/cgroup.procs", "w") as group:
+        group.write(str(os.getpid()))
+
+if os.environ["AIPERF_PLANTED"] == "device" and own and not trainer:
+    import pynvml
+    from tests.support.driver import FakeDriver
+    FakeDriver().install(setattr)
+    pynvml.nvmlDeviceGetUUID = lambda *_: ("GPU-" + own).encode()
+    pynvml.nvmlDeviceGetClockInfo = lambda *_: 900 if kind else 1410
+    pynvml.nvmlDeviceGetCurrentClocksEventReasons = lambda *_: 0x40 if kind else 0
+
+if kind == "disk":
+    durable = os.fsync
+    def fsync(descriptor):
+        time.sleep(1)
+        durable(descriptor)
+    os.fsync = fsync
+
+if kind == "input" and trainer:
+    from replica.trainer.data.science.source import Reader
+    sample = Reader.sample
+    def slow_sample(*words):
+        time.sleep(0.01)
+        return sample(*words)
+    Reader.sample = slow_sample
+
+if kind == "device" and trainer:
+    import torch
+    grad = torch.autograd.grad
+    def slow_grad(*words, **more):
+        began = time.monotonic()
+        found = grad(*words, **more)
+        time.sleep(time.monotonic() - began)
+        return found
+    torch.autograd.grad = slow_grad
+"""
+"""What every Python of a replica runs first: it makes a node of the replica, and slows it down."""
+
+QUOTA_SHARE = 0.3
+"""Share of its part of the host's CPUs that the control group leaves to the slow replica."""
+
+PHASES: dict[str, frozenset[str]] = {
+    "quota": frozenset({"quota"}),
+    "input": frozenset({"input"}),
+    "disk": frozenset({"storage", "checkpoint"}),
+    "device": frozenset({"clocks"}),
+    "even": frozenset(),
+}
+"""The causes that name each kind."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A run with one slow replica."""
+
+    kind: str
+    replica: int
+
+    def verdict(self, slow: Sequence[EffectPart]) -> str:
+        """`right`, `missed` or `accused`: another replica. `slow`: those that the report names."""
+        expected = set() if self.kind == "even" else {self.replica}
+        named = {effect.replica for effect in slow}
+        if named - expected:
+            return "accused"
+        fits = not expected or any(effect.phase in PHASES[self.kind] for effect in slow)
+        return "right" if named == expected and fits else "missed"
+
+
+@contextmanager
+def groups() -> Iterator[Path]:
+    """A control group of each replica, of version 1 or 2; gives the folder that they are in."""
+    first = Path("/sys/fs/cgroup/cpu")
+    root = first if first.is_dir() else Path("/sys/fs/cgroup")
+    own = [root / f"aiperf-{replica}" for replica in range(REPLICAS)]
+    for group in own:
+        group.mkdir(exist_ok=True)
+    try:
+        yield root
+    finally:
+        for group in own:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+
+
+def limit(group: Path, share: float | None) -> None:
+    """Give a control group this many CPUs' worth of time; None: as much as there is."""
+    period = 100_000
+    quota = None if share is None else int(share * period)
+    if (group / "cpu.cfs_quota_us").exists():
+        (group / "cpu.cfs_period_us").write_text(str(period))
+        (group / "cpu.cfs_quota_us").write_text(str(quota or -1))
+    else:
+        (group / "cpu.max").write_text(f"{quota or 'max'} {period}")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all rounds share."""
+
+    data: Path
+    groups: Path
+
+    def play(self, played: Round, folder: Path) -> list[EffectPart]:
+        """Train with the slow replica of a round; gives what the report says of slow replicas."""
+        (folder / "sitecustomize.py").write_text(PLANT)
+        share = QUOTA_SHARE * this_host().usable_cpus() / REPLICAS if played.kind == "quota" else None
+        group = self.groups / f"aiperf-{played.replica}"
+        limit(group, share)
+        try:
+            done = subprocess.run(
+                self._words(folder / "run"),
+                env={
+                    **os.environ,
+                    "AIPERF_PLANTED": played.kind,
+                    "AIPERF_SLOW": "" if played.kind == "even" else str(played.replica),
+                    "AIPERF_GROUPS": str(self.groups),
+                    "PYTHONPATH": f"{folder}:{ROOT}",
+                    "OMP_NUM_THREADS": "1",
+                },
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        finally:
+            limit(group, None)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return named_in(folder / "run")
+
+    def _words(self, output: Path) -> list[str]:
+        settings = {
+            "science.data_dir": self.data,
+            "science.max_epochs": EPOCHS,
+            "telemetry.interval": 2,
+        }
+        options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        words = ("--suite", "science", "--rehearsal", "--workload", "hepcnn", "--instances", REPLICAS)
+        own = ("--replicas", REPLICAS, "--framework", "torch", "--duration", f"{LIMIT_S}s", "--no-page")
+        return [sys.executable, "-m", "aiperf", "run", *map(str, (*words, *own)), *options, "--output", str(output)]
+
+
+def named_in(run: Path) -> list[EffectPart]:
+    """The slow replicas of a run by its report."""
+    comparison = build_report(read_run(open_run(run))).comparison
+    return [] if comparison is None else list(comparison.slow)
+
+
+@contextmanager
+def ground(folder: Path) -> Iterator[Ground]:
+    """Data and control groups."""
+    data = folder / "data"
+    synthesize(ScienceRecipe("hep", EXAMPLES, 32, 1), data / "hep-32", lambda done, total: None, workers=0)
+    with groups() as root:
+        yield Ground(data, root)
+
+
+def main() -> int:
+    """Play all rounds, kind after kind."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of each kind (default: %(default)s)")
+    parser.add_argument("--kinds", default=",".join(PHASES), metavar="LIST")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    draw, verdicts = random.Random(arguments.seed), list[str]()
+    with tempfile.TemporaryDirectory(prefix="aiperf-slow-") as own, ground(Path(own)) as place:
+        for number in range(arguments.rounds):
+            for kind in arguments.kinds.split(","):
+                played = Round(kind, draw.randrange(REPLICAS))
+                folder = Path(own) / f"{kind}-{number}"
+                folder.mkdir()
+                slow = place.play(played, folder)
+                verdicts.append(played.verdict(slow))
+                _print(played, slow, verdicts[-1])
+    counts = " ".join(f"{name}={verdicts.count(name)}" for name in ("right", "missed", "accused"))
+    sys.stdout.write(f"slow: rounds={len(verdicts)} {counts}\n")
+    return 0 if verdicts.count("right") == len(verdicts) else 1
+
+
+def _print(played: Round, slow: Sequence[EffectPart], verdict: str) -> None:
+    found = [
+        {"replica": each.replica, "measure": each.measure, "effect": round(each.effect, 3), "phase": each.phase}
+        for each in slow
+    ]
+    line = {"kind": played.kind, "replica": played.replica, "verdict": verdict, "found": found}
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
