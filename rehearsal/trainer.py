@@ -29,9 +29,8 @@ from aiperf.wire.messages import (
     TrainerProgress,
     TrainRequest,
 )
-from rehearsal.groups import LIVES, Grouped, plan_of
 from rehearsal.machine.file import MachineFile
-from rehearsal.pace import Pace, evaluation_s, pace_of
+from rehearsal.pace import LIVES, Grouped, Pace, evaluation_s, pace_of, plan_of
 from rehearsal.subject import subject_of
 from replica.agent.trial.trainer import Trainer
 from replica.trainer.simulated_groups.epochs import Alone, Ended, Epochs, InGroups

@@ -28,7 +28,7 @@ from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.meters import Meters, read_meters
 from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_primary_node, read_system
-from analysis.reading.science.costs import WorkloadCosts, read_costs
+from analysis.reading.science import WorkloadCosts, read_costs
 from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
 from analysis.reading.work import Work

@@ -55,7 +55,7 @@ from analysis.report.rates.work_intervals import sustained_ops, work_intervals
 from analysis.report.roofline.build import roofline_part
 from analysis.report.roofline.parts import RooflinePart
 from analysis.report.science.build import workload_parts
-from analysis.report.science.facts import science_facts
+from analysis.report.science.models import science_facts
 from analysis.report.screening import screening_notices
 from analysis.report.state import is_simulated, recorded_state
 from analysis.report.statistics import initial_trial, statistics

@@ -1,4 +1,7 @@
-"""The inventory of a cluster: its nodes describe themselves, over ssh and in parallel."""
+"""The inventory of a cluster: its nodes describe themselves, over ssh and in parallel.
+
+An answer to `probe_script.py` may hold anything: it is read by types and ranges.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aiperf.clock import Clock
 from aiperf.config.sections.cluster import SshSection
+from aiperf.config.texts import TextRule
 from aiperf.errors import LaunchError
 from aiperf.untrusted.text import cut, shown
-from primary.nodes.answer import NodeAnswer
 from primary.nodes.ssh_client import (
     FAILED,
     check_jumps,
@@ -27,6 +30,47 @@ from primary.nodes.ssh_client import (
     run,
     ssh_command,
 )
+
+Said = Annotated[str, TextRule()]
+_Count = Annotated[int, Field(ge=1, le=2**24)]
+_Bytes = Annotated[int, Field(ge=0, le=2**60)]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class AcceleratorAnswer(_Answer):
+    """One accelerator."""
+
+    name: Said
+    memory_bytes: _Bytes | None
+    driver: Said
+
+
+class NodeAnswer(_Answer):
+    """Description of a node by itself."""
+
+    host: Said
+    os: Said
+    memory_bytes: _Bytes | None
+    accelerators: list[AcceleratorAnswer] = Field(max_length=1024)
+    network: dict[Said, int | Said | None] = Field(max_length=1024)
+    python: Said
+    complaints: list[Said] = Field(default=[], max_length=100)
+    """Complaints of the tools that were asked, and accelerators that do not answer."""
+    packages: dict[Said, Said | None] = Field(max_length=100)
+    slurm: Said | None
+    mpi: Said | None
+    shared: Said | None
+    data: Said | None
+    cpu_model: Said
+    cpu_count: _Count
+    sockets: _Count
+    cores_per_socket: _Count
+    threads_per_core: _Count
+    utc_ms: int = Field(ge=0, le=2**53)
+
 
 PARALLEL = 32
 ANSWER_TIMEOUT_S = 60.0

@@ -11,8 +11,7 @@ from aiperf.cli.command import Command, add_format, output_options
 from aiperf.cli.run_options import add_run_options, read_run_options, words_of
 from aiperf.errors import EXIT_DONE, UsageError
 from primary.background.outputs import ignore_hangups, replace_dead_outputs
-from primary.scaling.growth import Batch, Growth, Kind, Mode
-from primary.scaling.runs import SAME_COMMAND, run_series
+from primary.scaling.runs import SAME_COMMAND, Batch, Growth, Kind, Mode, run_series
 
 DRAWING_VERB = "report-scaling"
 """The verb that reads the finished runs; it is not in the help."""

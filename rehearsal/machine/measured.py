@@ -1,4 +1,4 @@
-"""A machine file from what was measured: finished runs, results of `aiperf profile`, screenings."""
+"""A machine file from what was measured: finished runs, `aiperf profile`, `aiperf screen`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,37 @@ from scipy.optimize import curve_fit, nnls
 
 from aiperf.config.datasets import find_dataset
 from aiperf.config.toml_text import as_toml
-from aiperf.errors import RunDirectoryError
+from aiperf.errors import RunDirectoryError, UsageError
 from aiperf.network.json_files import read_architecture
 from aiperf.network.operations import Operations, count
 from aiperf.run_directory.paths import open_run
+from aiperf.screening.fabric import typical_fit
+from aiperf.screening.outcome import FILE, read_outcome
 from analysis.reading.profile import Profile, read_profile
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.devices import CPU
 from analysis.report.intervals import Span
 from analysis.report.phases import spans
 from rehearsal.machine.file import MachineFile
-from rehearsal.machine.screened import is_screening, of_screening
 from search_space.resnet import resnet
+
+
+def is_screening(path: Path) -> bool:
+    """True for the folder of a screening, and for its file."""
+    return path.name == FILE or (path / FILE).is_file()
+
+
+def of_screening(path: Path) -> dict[str, Any]:
+    """The section `all_reduce`: within nodes if they have several accelerators, else between nodes.
+
+    Raises UsageError of a screening without exchanges.
+    """
+    outcome = read_outcome(path)
+    found = typical_fit(outcome.meetings, inside=True) or typical_fit(outcome.meetings, inside=False)
+    if found is None:
+        raise UsageError(f"{path}: nodes exchanged nothing in this screening: aiperf screen --fabric")
+    return {"algorithm": "ring", "latency_s": found.latency_s, "bytes_per_s": found.bytes_per_s}
+
 
 Sections = dict[str, dict[str, Any]]
 """Parts of a machine file."""

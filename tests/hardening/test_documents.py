@@ -19,7 +19,7 @@ from aiperf.untrusted.documents import read_json
 from aiperf.untrusted.text import MESSAGE_BYTES, as_message
 from primary.importing.experiment import read_experiment
 from primary.importing.yaml_text import MOST_NODES, parse_yaml
-from primary.nodes.answer import NodeAnswer
+from primary.nodes.probe import NodeAnswer
 from slurm.configure import gres_conf, read_inventory, slurm_conf
 from slurm.hostlists import expand
 from tests.hardening.hostile import VALUES, answer, refused

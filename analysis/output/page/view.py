@@ -17,7 +17,6 @@ from analysis.output.figures.style import COLOURS, GRID, INK
 from analysis.output.page import vocabulary as words
 from analysis.output.page.embed import charts_json, library
 from analysis.output.page.hybrid import group_rows, lost_groups, server_rows, training_rows
-from analysis.output.page.lineage import Best, best_of
 from analysis.output.page.links import Links
 from analysis.output.page.machine import machine_of
 from analysis.output.page.network_chart import network_chart
@@ -25,7 +24,7 @@ from analysis.output.page.phase_charts import phase_charts
 from analysis.output.page.plots import FONT, LABEL, Chart, add_hover, add_legend, new_plot
 from analysis.output.page.science import currency_of, filled, headline, model_rows, result_rows, split
 from analysis.output.page.time_charts import accuracy_chart, score_chart, trial_chart, utilisation_chart
-from analysis.output.page.trials import MOST_TRIALS, safe_json, trial_details
+from analysis.output.page.trials import MOST_TRIALS, Best, best_of, safe_json, trial_details
 from analysis.output.pages import render
 from analysis.reading.run_data import RunData
 from analysis.report.hybrid.parts import HybridPart

@@ -15,7 +15,7 @@ from analysis.reading.integrity.facts import SIMULATED, check_built
 from analysis.reading.integrity.jobs import check_issued
 from analysis.reading.integrity.traces import Traces
 from analysis.reading.integrity.view import Placed, RunView, TrialTrace
-from analysis.reading.science.quality import measured_of, reaches_target
+from analysis.reading.science import measured_of, reaches_target
 
 Trace = TrialTrace[WorkloadStarted]
 

@@ -12,12 +12,11 @@ import pytest
 from aiperf.records.bodies import PhaseBegan
 from aiperf.run_directory.architectures import ArchitectureStore
 from analysis.output.frames import csv_text, epoch_table
-from analysis.output.page.lineage import best_of, morph_words
 from analysis.output.page.machine import machine_of, replicas_of
 from analysis.output.page.network_chart import KINDS, change_of, network_chart, skips
 from analysis.output.page.phase_charts import HEIGHT, phase_charts
 from analysis.output.page.time_charts import trial_chart
-from analysis.output.page.trials import safe_json, trial_details
+from analysis.output.page.trials import best_of, morph_words, safe_json, trial_details
 from analysis.output.page.view import report_page
 from analysis.output.page.vocabulary import readable_time, sentence
 from analysis.output.systems import mlperf_system

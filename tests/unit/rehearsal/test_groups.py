@@ -15,9 +15,8 @@ from aiperf.errors import TrialFailedError
 from aiperf.facts import HybridTraining
 from aiperf.network.operations import count
 from aiperf.wire.messages import FromTrainer, TrainerEpoch
-from rehearsal.groups import Grouped, plan_of
 from rehearsal.machine.file import FOLDER, MachineFile, read_machine
-from rehearsal.pace import pace_of, slowest_of
+from rehearsal.pace import Grouped, pace_of, plan_of, slowest_of
 from rehearsal.prediction import Band, FirstLimit, Predicted, PredictedGroups
 from rehearsal.subject import subject_of
 from rehearsal.trainer import Bench, ModelledTrainer

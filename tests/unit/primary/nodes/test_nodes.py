@@ -11,10 +11,9 @@ from paramiko import HostKeys
 
 from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError, UsageError
-from primary.nodes.answer import NodeAnswer
 from primary.nodes.cli import _shown_offset
 from primary.nodes.paramiko_program import _matches
-from primary.nodes.probe import SCRIPT
+from primary.nodes.probe import SCRIPT, NodeAnswer
 from primary.nodes.ssh_client import explained, find_target, ssh_command
 from slurm.configure import read_inventory
 from tests.support.hand_made import aiperf

@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import UsageError
-from primary.scaling.growth import Growth
+from primary.scaling.runs import Growth
 
 
 def config(**overrides: Any) -> RunConfig:

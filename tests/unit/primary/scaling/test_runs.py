@@ -19,8 +19,7 @@ from aiperf.records.bodies import RunEnded
 from primary import preflight
 from primary.managers.contract import EndReason
 from primary.scaling import runs
-from primary.scaling.growth import Growth
-from primary.scaling.runs import SERIES, is_over, run_series
+from primary.scaling.runs import SERIES, Growth, is_over, run_series
 from tests.support.hand_made import HandMadeRun
 
 CONFIG = load_config(overrides={"run.dataset": "digits"})

@@ -1,6 +1,7 @@
-"""Cost of the images of scientific workloads: passes times the counts of the run's networks.
+"""Records of scientific workloads: the cost of their images, and their quality.
 
-Networks are counted by rule set `science-1` (`aiperf.network.science`).
+A cost is passes times the counts of the run's networks, by rule set `science-1`
+(`aiperf.network.science`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aiperf.errors import AiperfError, UncountedLayerError
+from aiperf.facts import EpochFacts
 from aiperf.network.operations import KERNEL_KINDS, LayerCount, NetworkCount, Operations, count
 from aiperf.network.science import SCIENCE_1, Passes, training_operations
 from aiperf.records.bodies import WorkloadStarted
@@ -165,3 +167,30 @@ def _passes(item: Mapping[str, str | int], body: WorkloadStarted, networks: _Net
         return f"{times} passes of the network {name}"
     counted = networks.count(body.networks[name])
     return f"the network {name} cannot be counted" if counted is None else Passes(counted, *numbers)
+
+
+def measured_of(facts: EpochFacts, body: WorkloadStarted) -> dict[str, float | None]:
+    """The measures that the target names; None for those that an epoch does not have.
+
+    The first one is also the quality of the epoch, which is negative if lower is better.
+    """
+    values: dict[str, float | None] = {name: (facts.measures or {}).get(name) for name in body.target}
+    first = next(iter(body.target), None)
+    if first is not None and values[first] is None and facts.quality is not None:
+        values[first] = facts.quality if body.higher else -facts.quality
+    return values
+
+
+def reaches_target(facts: EpochFacts, body: WorkloadStarted) -> bool:
+    """True if every measure of the target is there, and at or beyond its value."""
+    known = known_of(measured_of(facts, body))
+    if not known or len(known) < len(body.target):
+        return False
+    if body.higher:
+        return all(value >= body.target[name] for name, value in known.items())
+    return all(value <= body.target[name] for name, value in known.items())
+
+
+def known_of(values: Mapping[str, float | None]) -> dict[str, float]:
+    """The measures that an epoch has."""
+    return {name: value for name, value in values.items() if value is not None}

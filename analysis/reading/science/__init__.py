@@ -1,1 +1,0 @@
-"""Records of scientific workloads: the cost of their images, and their quality."""
