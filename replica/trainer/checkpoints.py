@@ -20,7 +20,7 @@ from aiperf.run_directory.step_evidence import hash_state
 from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import Begin
 from replica.trainer.collectives.contract import Collective
-from replica.trainer.model.best_weights import BestWeights
+from replica.trainer.model.weights import BestWeights
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from replica.trainer.framework import Framework
 from replica.trainer.hybrid.leading import training_of
 from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built, optimisers, weights
-from replica.trainer.model.best_weights import BestWeights
+from replica.trainer.model.weights import BestWeights
 from replica.trainer.schedules import linear_rate
 from replica.trainer.settings import framework_variables
 from replica.trainer.training import TrainingInputs

@@ -30,7 +30,7 @@ from replica.trainer.checkpoints import Checkpoint, Checkpoints, Taken
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.contract import Batches, DataSource, RankShare, blank_batch
 from replica.trainer.framework import CompiledSteps
-from replica.trainer.model.best_weights import BestWeights
+from replica.trainer.model.weights import BestWeights
 from replica.trainer.schedules import Rate
 from workloads.contract import Sums, TrainedWorkload
 

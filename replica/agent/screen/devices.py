@@ -1,22 +1,30 @@
-"""The devices of a replica's share of a node, each measured by a process of its own."""
+"""The devices of a replica's share of a node, each measured by a process of its own.
+
+Meanwhile facts are sampled that may explain a low rate.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from statistics import median
 
 from aiperf.answers import in_one_line
+from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, MessageError
 from aiperf.host import this_host
-from aiperf.machine.accelerators import BFLOAT16_CPU_FLAGS, visible_devices
+from aiperf.machine.accelerators import BFLOAT16_CPU_FLAGS, AcceleratorSamples, visible_devices
+from aiperf.machine.health import held_by_quota_s
 from aiperf.machine.node import shared_cpus
 from aiperf.machine.vendors import Accelerator, vendor_of_node
 from aiperf.processes import describe_exit, end_group, python_module, spawn
 from aiperf.run_directory.measured import SUITE_PRECISIONS
+from aiperf.screening.judgement import DCGM
 from aiperf.screening.messages import CPUS, STORAGE, WORKING, Row, ScreenRequest, kind_of_cpus, read_row, write_request
 
 log = logging.getLogger(__name__)
@@ -153,3 +161,39 @@ async def _end_of(stream: asyncio.StreamReader) -> str:
 def _problem(device: Device, text: str) -> Row:
     log.error("%s: %s", device.name, text)
     return Row(device=device.name, kind=device.kind, measure=WORKING, problem=text[:1000])
+
+
+SAMPLE_S = 0.5
+"""Seconds between two samples of the accelerators."""
+
+
+class Watch:
+    """What the kernel counts and the drivers report while devices are measured."""
+
+    def __init__(self, clock: Clock, devices: tuple[Device, ...]) -> None:
+        self._clock, self._devices = clock, devices
+        self._read = AcceleratorSamples()
+        self._samples: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._throttled, self._load = held_by_quota_s(), this_host().load()
+        self._began_s = clock.monotonic_s()
+
+    async def sample(self) -> None:
+        """Sample the accelerators until this is cancelled."""
+        while any(device.index is not None for device in self._devices):
+            for found in (await asyncio.to_thread(self._read)).get("accelerators", []):
+                for field in DCGM.keys() & found.keys():
+                    self._samples[found["index"]][DCGM[field]].append(found[field])
+            await self._clock.sleep(SAMPLE_S)
+
+    def facts(self) -> dict[str, dict[str, float]]:
+        """Facts by device, by the names of `aiperf.screening.judgement.FACTS`."""
+        return {device.name: dict(self._facts(device)) for device in self._devices}
+
+    def _facts(self, device: Device) -> Iterator[tuple[str, float]]:
+        if device.index is not None:
+            for name, values in self._samples[device.index].items():
+                yield name, max(values) if name == "temperature" else median(values)
+            return
+        wall_s = max(1e-9, self._clock.monotonic_s() - self._began_s)
+        yield "held_by_quota", (held_by_quota_s() - self._throttled) / wall_s
+        yield "load_before", self._load / device.cpus

@@ -32,8 +32,7 @@ from aiperf.screening.messages import (
 from aiperf.signals import heed
 from replica.agent.agent import add_place, why_unable
 from replica.agent.examine.probe import train_a_few_steps
-from replica.agent.screen.causes import Watch
-from replica.agent.screen.devices import Device, devices_of, measure, measure_storage
+from replica.agent.screen.devices import Device, Watch, devices_of, measure, measure_storage
 from replica.agent.screen.fabric import Fabric
 from replica.agent.share import own_accelerators, share_of_node
 from replica.search.choices import initial_architecture

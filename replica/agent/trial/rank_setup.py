@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from aiperf.config.settings import RunConfig
 from aiperf.machine.addresses import address_of
 from aiperf.ranks import FIRST_LOCAL_RANK
-from replica.agent.trial.hybrid import check_groups, check_messages, servers_of
+from replica.agent.trial.requests import check_groups, check_messages, servers_of
 from replica.trainer.collectives.rank import free_ports, meeting_point
 from replica.trainer.programs import TRAINERS
 from replica.trainer.settings import GroupPlaces, RankSettings, TelemetrySettings

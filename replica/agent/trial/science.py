@@ -25,8 +25,7 @@ from aiperf.wire.messages import (
 )
 from replica.agent.trial.checkpoints import forget, take_over
 from replica.agent.trial.context import ReplicaContext
-from replica.agent.trial.hybrid import default_rate, hybrid_of, recorded
-from replica.agent.trial.requests import ScienceTraining, science_request
+from replica.agent.trial.requests import ScienceTraining, default_rate, hybrid_of, recorded, science_request
 from replica.agent.trial.trainer import Trainer
 from replica.agent.trial.trial_log import TrialLog
 from replica.agent.trial.unhandled import unhandled_errors_fail_it

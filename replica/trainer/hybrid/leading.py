@@ -22,7 +22,7 @@ from replica.trainer.framework import CompiledSteps
 from replica.trainer.hybrid.exchange_log import Board
 from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.hybrid.training import FollowingTraining, GroupTraining, Trained
-from replica.trainer.model.best_weights import BestWeights
+from replica.trainer.model.weights import BestWeights
 from replica.trainer.servers.client import Servers, ServerState
 from replica.trainer.servers.protocol import Sharding, Tag
 from replica.trainer.servers.shard import Recipe

@@ -18,8 +18,8 @@ from replica.trainer.framework import CompiledSteps
 from replica.trainer.hybrid.exchange import Exchange, Terms
 from replica.trainer.hybrid.exchange_log import Beginning, Exchanged
 from replica.trainer.hybrid.group import GroupCollective
-from replica.trainer.model.best_weights import BestWeights
 from replica.trainer.model.state import assign, copied
+from replica.trainer.model.weights import BestWeights
 from replica.trainer.servers.client import Servers, ServerState
 from replica.trainer.servers.protocol import Tag
 from replica.trainer.servers.shard import Recipe

@@ -39,8 +39,8 @@ from aiperf.network.layers import (
     Upsample,
     ZeroPad,
 )
+from replica.trainer.model.builder import Uses, uses_of
 from replica.trainer.model.roi_align import RoiAligned
-from replica.trainer.model.uses import Uses, uses_of
 
 WITH_KERNEL = (
     keras.layers.Conv2D,

@@ -15,7 +15,7 @@ TASKS: Registry[Callable[[Any], Task]] = Registry(
         "regression": "replica.trainer.tasks.regression:Regression",
         "detection": "replica.trainer.tasks.detection.task:Detection",
         "generation": "replica.trainer.tasks.generation:Generation",
-        "semi_supervised": "replica.trainer.tasks.semi_supervised.task:SemiSupervised",
+        "semi_supervised": "replica.trainer.tasks.semi_supervised:SemiSupervised",
     },
 )
 """Makers of tasks from their settings, of `workloads.settings`; Keras' backend is chosen before."""

@@ -20,8 +20,8 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Dense, Flatten, Input
 from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
-from replica.agent.trial.hybrid import hybrid_of
 from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.requests import hybrid_of
 from replica.agent.trial.trainer_process import TrainerProcess
 from tests.hardening.nobody.conftest import LiveRun
 from tests.support.needs import need

@@ -17,8 +17,8 @@ import pytest
 
 from aiperf.config.settings import load_config
 from aiperf.wire.messages import Begin, TrainerEpoch
-from replica.agent.trial.hybrid import hybrid_of
 from replica.agent.trial.rank_setup import RankSetup
+from replica.agent.trial.requests import hybrid_of
 from replica.agent.trial.trainer_process import TrainerProcess
 from tests.contract.trainer.test_ranks import request_for
 from tests.support.needs import need

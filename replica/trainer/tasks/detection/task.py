@@ -22,10 +22,22 @@ from replica.trainer.model.objectives import logits_of
 from replica.trainer.model.roi_align import Grid, align
 from replica.trainer.tasks.binary import cross_entropy_of_logits
 from replica.trainer.tasks.contract import Measures, Part
-from replica.trainer.tasks.detection import losses
-from replica.trainer.tasks.detection.boxes import area, clip, decode, encode, overlap, rows_of, survivors
+from replica.trainer.tasks.detection.boxes import (
+    area,
+    clip,
+    cross_entropy,
+    decode,
+    encode,
+    mean_of,
+    overlap,
+    packed,
+    random_order,
+    rows_of,
+    sample,
+    shift_loss,
+    survivors,
+)
 from replica.trainer.tasks.detection.precision import FIELDS, mean_precisions
-from replica.trainer.tasks.detection.sampling import packed, random_order, sample
 from workloads.networks import faster_rcnn_body, faster_rcnn_head
 from workloads.settings.detection import DetectionSettings, Sampling
 
@@ -302,10 +314,10 @@ class Detection:
         objectness = cross_entropy_of_logits(logits, ops.cast(chosen.positive, "float32"))
         boxes = rows_of(truth.boxes, rows_of(matches.box, chosen.indices))
         wanted = encode(boxes, ops.take(anchors, chosen.indices, axis=0), settings.anchor_scales)
-        shifts = losses.shift_loss(rows_of(first.shifts, chosen.indices), wanted, settings.smooth)
+        shifts = shift_loss(rows_of(first.shifts, chosen.indices), wanted, settings.smooth)
         return (
-            losses.mean_of(objectness, chosen.used, chosen.used),
-            losses.mean_of(shifts, chosen.positive, chosen.used),
+            mean_of(objectness, chosen.used, chosen.used),
+            mean_of(shifts, chosen.positive, chosen.used),
         )
 
     def _region_losses(self, first: FirstStage, truth: Truth) -> tuple[Any, Any]:
@@ -324,11 +336,11 @@ class Detection:
         regions, box = rows_of(boxes, chosen.indices), rows_of(matches.box, chosen.indices)
         logits, shifts = self._second_stage(self._head, first, regions, training=True)
         labels = ops.where(chosen.positive, rows_of(truth.classes, box), settings.classes)
-        classes = losses.cross_entropy(logits, labels)
+        classes = cross_entropy(logits, labels)
         wanted = encode(rows_of(truth.boxes, box), regions, settings.region_scales)
         number = ops.minimum(labels, settings.classes - 1)[..., None, None]
         own = ops.take_along_axis(shifts, number, axis=2)[:, :, 0]
         return (
-            losses.mean_of(classes, chosen.used, chosen.used),
-            losses.mean_of(losses.shift_loss(own, wanted, settings.smooth), chosen.positive, chosen.used),
+            mean_of(classes, chosen.used, chosen.used),
+            mean_of(shift_loss(own, wanted, settings.smooth), chosen.positive, chosen.used),
         )

@@ -39,7 +39,7 @@ class Event:
 
 def spans_of(stream: Stream) -> Any:
     need_frameworks("torch")
-    from replica.trainer.frameworks.torch.spans import EventSpans
+    from replica.trainer.frameworks.torch.collective import EventSpans
 
     return EventSpans(stream.event)
 
@@ -58,7 +58,7 @@ def test_the_spans_of_a_stream_are_added_up_and_taken_once() -> None:
 
 def test_a_long_epoch_keeps_few_events() -> None:
     need_frameworks("torch")
-    from replica.trainer.frameworks.torch.spans import MOST_OPEN
+    from replica.trainer.frameworks.torch.collective import MOST_OPEN
 
     stream = Stream()
     spans = spans_of(stream)

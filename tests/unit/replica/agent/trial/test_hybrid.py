@@ -14,9 +14,16 @@ from aiperf.facts import HybridTraining
 from aiperf.ranks import FIRST_LOCAL_RANK, PORT
 from aiperf.rules.asynchrony import ADAM_FOR_SGD, WARM_UP_UPDATES, momentum_of, rate_of
 from aiperf.run_directory.paths import RunPaths
-from replica.agent.trial.hybrid import default_rate, hybrid_of, recorded
 from replica.agent.trial.rank_setup import RankSetup
-from replica.agent.trial.requests import ScienceTraining, TrialTraining, science_request, train_request
+from replica.agent.trial.requests import (
+    ScienceTraining,
+    TrialTraining,
+    default_rate,
+    hybrid_of,
+    recorded,
+    science_request,
+    train_request,
+)
 from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.servers.zeromq import KEYS
 from replica.trainer.settings import RankSettings

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from replica.trainer.model.builder import set_up
 from replica.trainer.tasks.binary import cross_entropy_of_logits
-from replica.trainer.tasks.detection.boxes import decode
-from replica.trainer.tasks.detection.losses import cross_entropy, mean_of, shift_loss, smooth_l1
+from replica.trainer.tasks.detection.boxes import cross_entropy, decode, mean_of, shift_loss, smooth_l1
 from replica.trainer.tasks.detection.precision import overlaps
 from replica.trainer.tasks.detection.task import Detection, detect
 from tests.support.trainings.tasks import SMALL, rectangles

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from replica.trainer.tasks.detection.sampling import Sample, packed, pick, random_order, sample
+from replica.trainer.tasks.detection.boxes import Sample, packed, pick, random_order, sample
 from replica.trainer.tasks.detection.task import match, propose, truth_of
 from workloads.settings.detection import REHEARSAL, Sampling
 

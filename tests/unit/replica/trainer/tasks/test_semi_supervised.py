@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from replica.trainer.model.builder import set_up
 from replica.trainer.tasks.detection.precision import FIELDS
-from replica.trainer.tasks.semi_supervised.task import SemiSupervised, boxes_of, label_cells
+from replica.trainer.tasks.semi_supervised import SemiSupervised, boxes_of, label_cells
 from tests.support.trainings.tasks import SMALL, examples
 from workloads.settings.semi_supervised import OFFICIAL, REHEARSAL
 

@@ -1,4 +1,9 @@
-"""Semi-supervised detection as a task: an encoder whose code is read by heads and by a decoder."""
+"""Semi-supervised detection as a task: an encoder whose code is read by heads and by a decoder.
+
+Detection is by cells, next to a reconstruction, in `keras.ops` and with fixed shapes. Boxes are y
+and x of the upper left corner, then of the lower right one, in pixels; offsets and sizes are x and
+y, width and height, as in NERSC/climate-caffe.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,7 @@ from numpy.typing import NDArray
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.container import redraw
 from replica.trainer.tasks.contract import Measures, Part
-from replica.trainer.tasks.detection.boxes import SMALLEST_SIDE, clip, rows_of
-from replica.trainer.tasks.detection.losses import cross_entropy, mean_of, smooth_l1
+from replica.trainer.tasks.detection.boxes import SMALLEST_SIDE, clip, cross_entropy, mean_of, rows_of, smooth_l1
 from replica.trainer.tasks.detection.precision import FIELDS, mean_precisions
 from workloads.networks import climate_semi
 from workloads.settings.semi_supervised import SemiSupervisedSettings
