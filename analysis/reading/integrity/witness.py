@@ -59,7 +59,7 @@ def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Itera
     for row in places_of(again):
         found = f"record {sequences[row]} of {read.writer} is witnessed again"
         yield heard.place(row).damage("witness", found, "once")
-    epochs = traces.epochs.only(_last_of_each(traces.epochs.column(SEQUENCE)))
+    epochs = traces.epochs.only(_first_of_each(traces.epochs))
     rows = epochs.whole
     # Of each witness the row of its epoch; that of the sentinel -1 behind the last one if there is
     # none.
@@ -115,11 +115,11 @@ class _Heard:
         return placed_witness(*self._places[row])
 
 
-def _last_of_each(values: Numbers) -> Numbers:
-    """The last place of each value, in the order of values."""
-    # `np.unique` gives the first place of each value: from the end it is the last one.
-    _, first = np.unique(values[::-1], return_index=True)
-    return np.asarray(len(values) - 1 - first, np.int64)
+def _first_of_each(epochs: Epochs) -> Numbers:
+    """The row of each sequence number that is first in the file, in the order of the numbers."""
+    # `LineFacts.hashes` has the first line of a number: both must speak of the same record.
+    order = np.argsort(epochs.column(PLACE), kind="stable")
+    return np.asarray(order[np.unique(epochs.column(SEQUENCE)[order], return_index=True)[1]], np.int64)
 
 
 def _untimely(file: str, line: int, after_ms: int, witness: Placed[EpochWitnessed], view: RunView) -> Iterator[Damage]:

@@ -6,9 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aiperf.records.bodies import EpochCompleted, PhaseBegan
 from aiperf.records.columns import TRAINED
+from aiperf.records.record import decode_record, encode_record
 from analysis.reading import history
 from analysis.reading.history import ProgressThinning, read_writer
 from analysis.reading.run_data import read_run
@@ -106,6 +108,20 @@ def test_epochs_of_an_honest_run_are_rows_and_objects_when_asked_for(tmp_path: P
 )
 def test_an_epoch_that_cannot_be_is_found(tmp_path: Path, changed: dict[str, object], kinds: set[str]) -> None:
     assert kinds & {damage.kind for damage in read_run(epochs(tmp_path, **changed).paths).damages}
+
+
+def test_the_first_epoch_of_a_number_is_the_one_that_was_heard_of(tmp_path: Path) -> None:
+    run = epochs(tmp_path)
+    file = run.paths.history_file("replica-0000-1")
+    lines = file.read_bytes().splitlines(keepends=True)
+    heard = next(record for record in map(decode_record, lines) if getattr(record.body, "correct", None) == 310)
+    again = encode_record(replace(heard, body=replace(heard.body, epoch=3)))
+    place = lines.index(encode_record(heard)) + 1
+    file.write_bytes(b"".join([*lines[:place], again, *lines[place:]]))
+    found = read_run(run.paths).damages
+    assert "sequence" in {damage.kind for damage in found}
+    assert [damage for damage in found if damage.kind == "witness" and damage.line == place] == []
+    assert [damage.found for damage in found if "as history/primary-1" in damage.expected] == []
 
 
 def test_lines_decoded_together_are_those_decoded_one_by_one(tmp_path: Path) -> None:
