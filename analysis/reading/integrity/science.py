@@ -265,6 +265,9 @@ def check_workload_images(view: RunView) -> Iterator[Damage]:
             if other or body.images_evaluated not in (0, validated + more):
                 shown = f"{body.images_trained} images trained and {body.images_evaluated} evaluated in an epoch"
                 yield place.damage("bounds", shown, f"{trained}, and {validated + more}")
+            if body.sampled_images not in (None, more):
+                shown = f"{body.sampled_images} training examples sampled of {body.images_evaluated} evaluated images"
+                yield place.damage("bounds", shown, str(more))
         tests = [place for place in places if place.body.test_images]
         for place in tests:
             if place.body.test_images != tests[0].body.test_images:

@@ -218,6 +218,19 @@ def training_not_evaluated(root: Path) -> ScienceRun:
     )
 
 
+def sampled(root: Path, images: int) -> ScienceRun:
+    """Training examples in an epoch without measures of them."""
+    return counted(root, measures={"accuracy": 0.9}, measured_quality=0.9, sampled_images=images)
+
+
+def sampled_for_nothing(root: Path) -> ScienceRun:
+    return sampled(root, 1500)
+
+
+def sampled_without_end(root: Path) -> ScienceRun:
+    return sampled(root, 10**15)
+
+
 def early_test_split(root: Path) -> ScienceRun:
     return begun(root).at(10).judged(1, 1, None, {"accuracy": 0.8}, accuracy=0.7).stop(1)
 
@@ -237,6 +250,8 @@ FORGERIES: list[tuple[Callable[[Path], ScienceRun], str]] = [
     (early_test_split, "measures of test examples in epoch 1 of 4; expected none before the end"),
     (empty_test_split, "0 test examples; expected measures of test examples, or neither"),
     (training_not_evaluated, "3000 evaluated in an epoch; expected 8000, and 1500"),
+    (sampled_for_nothing, "1500 training examples sampled of 3000 evaluated images; expected 0"),
+    (sampled_without_end, "1000000000000000 training examples sampled of 3000 evaluated images; expected 0"),
     (no_measure, "epoch 1 has no auc; expected every measure of the target"),
     (not_a_number, "the measure auc is inf; expected a finite number"),
     (beyond_all, "the measure accuracy is 7.5; expected 0 to 1"),
