@@ -159,7 +159,7 @@ def cut_at(trial: int) -> Step:
 
     def step(paths: RunPaths, other: Path) -> None:
         rewrite(paths, lambda record: None if getattr(record.body, "trial", None) == trial else record)
-        paths.evidence(trial).unlink()
+        paths.evidence(trial).unlink(missing_ok=True)  # cut off before
 
     return step
 
