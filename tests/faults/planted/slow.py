@@ -78,7 +78,7 @@ if kind == "device" and trainer:
     import torch
     grad = torch.autograd.grad
     def slow_grad(*words, **more):
-        time.sleep(0.2)
+        time.sleep(1)
         return grad(*words, **more)
     torch.autograd.grad = slow_grad
 """
