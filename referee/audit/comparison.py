@@ -3,12 +3,15 @@
 A repetition with the same number of threads on a processor like the run's gives the same bits. With
 another number, or on another device, sums are added in another order: the first step differs by
 rounding alone, and each update carries the difference on. From He initialisation and at the
-recipe's learning rate training is chaotic at first, so differences grow about tenfold with each
-step. Measured for ResNet-50 on the embedded digits in float32, two threads against one:
+recipe's learning rate training is chaotic at first: differences grow about tenfold with each step,
+and in one training of seventeen some hundredfold. Measured for ResNet-50 on the embedded digits in
+float32, with one thread, two threads, and without AVX-512 (34 seeds, 102 pairs):
 
-    step                       1       2       3       4       5 to 23   their mean
-    difference of the loss     0       1.1e-4  1.2e-3  5.3e-3  0.02-0.5  0.015
-    of the gradient norm       7e-8    4.8e-3  2.6e-2  1.9e-2  0.02-0.7
+    step                            1       2       3       4       mean of 5 to 24
+    difference of the loss, median  1.5e-7  7.8e-7  8.7e-6  1.6e-3
+    largest                         6.6e-7  2.2e-4  3.9e-2  0.17    0.22
+    of the gradient norm, median    2.2e-7  6.0e-6  4.0e-4  7.8e-3
+    largest                         3.2e-5  1.3e-2  0.10    0.09
 
 In bfloat16, two threads against one (12 seeds), and a processor without instructions for it against
 one with them (4), the largest differences of 40 pairs, and the means of steps 3 to 12 and 3 to 24:
@@ -59,7 +62,9 @@ class Tolerance:
 ACCELERATED = "accelerated "
 
 TOLERANCES = {
-    "float32": Tolerance(loss=1e-4, norm=2e-3),
+    # At step 3 the largest difference is four thousand times the median one: its tolerance
+    # follows from the largest.
+    "float32": Tolerance(loss=1e-4, norm=2e-3, growth=40.0),
     "mixed_bfloat16": Tolerance(loss=1.5e-2, norm=5e-2),
     "mixed_float16": Tolerance(loss=1e-2, norm=1e-1),
     ACCELERATED + "float32": Tolerance(loss=5e-3, norm=5e-2),
