@@ -23,11 +23,13 @@ from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.results.ranking import ORDERS, Order, Row, rank
+from analysis.results.science import SCIENCE_ORDERS, ScienceOrder, WorkloadRow, look_at_workloads, rank_workloads
 from analysis.results.source import RunResult, numbers_of, read_result
 from tests.forgeries.claims import OF_FIRST, OF_SECOND, PRIMARY, slow_clock
 from tests.forgeries.table import configure, invented, same
 from tests.support.forging import rewrite
 from tests.support.fuzz import examples, fuzzing
+from tests.unit.analysis.science.runs import officially, one_model, run_of_four
 
 DAY_MS = 86_400_000
 
@@ -130,9 +132,11 @@ HOSTILE: list[tuple[Step, ...]] = [
 
 
 def rows_of(results: list[RunResult], honest: list[RunResult], order: Order = "score") -> list[Row]:
+    """The rows of the honest ones. An equal copy that is given first may stand for one of them."""
+    ranking = rank(results, order)
+    stands, rows = dict(ranking.same), {row.origin: replaced(row, contested="") for row in ranking.rows}
     origins = [str(result.origin) for result in honest]
-    rows = {row.origin: replaced(row, contested="") for row in rank(results, order).rows}
-    return [rows[origin] for origin in origins]
+    return [replaced(rows[stands.get(origin, origin)], origin=origin) for origin in origins]
 
 
 @pytest.mark.parametrize("steps", HOSTILE, ids=lambda steps: " ".join(step.__name__ for step in steps) or "copied")
@@ -188,6 +192,15 @@ def with_rows_of(trial: int) -> Step:
     return step
 
 
+drawn = settings(
+    derandomize=not fuzzing(),
+    database=None,
+    deadline=None,
+    max_examples=examples(12),
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
 STEPS = st.one_of(
     st.sampled_from([OF_FIRST, OF_SECOND]).map(cut_at),
     st.sampled_from([named, alike, released]),
@@ -199,18 +212,11 @@ STEPS = st.one_of(
 def test_no_submission_made_from_others_changes_an_honest_row(two: tuple[Path, Path], alone: list[RunResult]) -> None:
     """In whatever order they are given, and whether or not the competitor has submitted."""
 
-    @settings(
-        derandomize=not fuzzing(),
-        database=None,
-        deadline=None,
-        max_examples=examples(12),
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    @drawn
     @given(st.lists(STEPS, min_size=1, max_size=3), st.integers(0, 1), st.permutations(range(3)), st.booleans())
     def holds(steps: list[Step], source: int, places: list[int], competitors: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            root = shutil.copytree(two[source], Path(folder) / "hostile")
+            root = shutil.copytree(two[source], Path(folder) / two[source].name)
             for step in steps:
                 step(RunPaths(root), two[1 - source])
             hostile = read_result(root)
@@ -220,6 +226,64 @@ def test_no_submission_made_from_others_changes_an_honest_row(two: tuple[Path, P
         ]
         for order in ORDERS:
             assert rows_of(submitted, honest, order) == rows_of(honest, honest, order)
+
+    holds()
+
+
+def faster(result: RunResult, times: float) -> RunResult:
+    """A result with all its times to quality divided by a number."""
+    parts = [
+        part.model_copy(update={"time_to_quality_s": part.time_to_quality_s and part.time_to_quality_s / times})
+        for part in result.report.workloads
+    ]
+    return replaced(result, report=result.report.model_copy(update={"workloads": tuple(parts)}))
+
+
+def workload_rows(results: list[RunResult], honest: list[RunResult], order: ScienceOrder) -> list[list[WorkloadRow]]:
+    """The rows of each of the honest ones, as `rows_of`."""
+    stands, rows = dict(look_at_workloads(results)[0]), rank_workloads(results, order)
+    origins = [str(result.origin) for result in honest]
+    return [
+        [replaced(row, origin=own, contested="") for row in rows if row.origin == stands.get(own, own)]
+        for own in origins
+    ]
+
+
+OF_SCIENCE = st.one_of(
+    st.integers(1, 5).map(cut_at), st.sampled_from([named, alike]), st.integers(-DAY_MS, DAY_MS).map(moved_by)
+)
+
+
+def test_no_scientific_submission_made_from_others_changes_an_honest_row(tmp_path: Path) -> None:
+    """With signatures, whatever it claims. Without any, its claims may stand above others."""
+    runs = (run_of_four(tmp_path / "north", **{"run.name": "north"}), one_model(tmp_path / "south"))
+    two = [run.paths.root for run in runs]
+    alone = officially([read_result(root) for root in two])
+    signed = [replaced(result, signer=f"owner {number}") for number, result in enumerate(alone)]
+
+    @drawn
+    @given(
+        st.lists(OF_SCIENCE, max_size=3), st.sampled_from([1.0, 2.0, 1000.0]), st.integers(0, 1),
+        st.permutations(range(3)), st.booleans()
+    )  # fmt: skip
+    def holds(steps: list[Step], times: float, source: int, places: list[int], competitors: bool) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            root = shutil.copytree(two[source], Path(folder) / two[source].name)
+            for step in steps:
+                step(RunPaths(root), two[1 - source])
+            read = read_result(root)
+        report = read.report.model_copy(update={"verdict": "official"})
+        hostile = faster(replaced(read, report=report, evidence=alone[source].evidence), times)
+        for own in (signed, alone):
+            honest = own if competitors else [own[source]]
+            every = [*own, hostile]
+            submitted = [every[place] for place in places if every[place] is hostile or every[place] in honest]
+            for order in SCIENCE_ORDERS:
+                expected, found = (workload_rows(given, honest, order) for given in (honest, submitted))
+                if own is alone:  # faster ones may be above others
+                    expected, found = ([[replaced(row, rank=None) for row in rows] for rows in each]
+                                       for each in (expected, found))  # fmt: skip
+                assert found == expected
 
     holds()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from analysis.results.source import RunResult, evidence_from
 from tests.support.science.hand_made import ScienceRun
 
 PRICES = {"price.node_hour": 3.2, "price.kwh": 0.31, "price.currency": "EUR", "price.source": "a list"}
@@ -31,3 +33,22 @@ def run_of_four(root: Path, **overrides: Any) -> ScienceRun:
     for epoch, error in enumerate((0.44, 0.3301, 0.35), 1):
         run.at(40 + 7 * epoch).reported(5, epoch, 4000).at(42 + 7 * epoch).measured(5, epoch, mean_absolute_error=error)
     return run.done(5).complete(66).sampled(70, WATTS)
+
+
+def one_model(root: Path) -> ScienceRun:
+    """A run of another system with one model, which reaches its target soon."""
+    run = ScienceRun(root, {"science.instances": 1, "run.name": "two"}).at(0).ready(60, 0)
+    run.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(9).measured(1, 1, accuracy=0.9).done(1)
+    return run.complete(10)
+
+
+def officially(results: list[RunResult]) -> list[RunResult]:
+    """Results as official ones, each with steps of its own."""
+    return [
+        replace(
+            item,
+            report=item.report.model_copy(update={"verdict": "official"}),
+            evidence=evidence_from([f"steps {number}".encode()]),
+        )
+        for number, item in enumerate(results)
+    ]

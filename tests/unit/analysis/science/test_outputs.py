@@ -18,14 +18,14 @@ from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.results.comparison import compare
 from analysis.results.science import look_at_workloads, rank_workloads
-from analysis.results.source import RunResult, evidence_from, read_result
+from analysis.results.source import RunResult, read_result
 from analysis.results.status import run_status
 from dashboard.wording import sentence_of
 from dashboard.work import Answer
 from tests.support.hand_made import T0_MS, aiperf
 from tests.support.science.hand_made import ScienceRun
 from tests.support.science.mlperf import complaints
-from tests.unit.analysis.science.runs import run_of_four
+from tests.unit.analysis.science.runs import officially, one_model, run_of_four
 
 
 def written(run: ScienceRun) -> tuple[Report, Path]:
@@ -238,25 +238,6 @@ def test_several_models_have_a_log_each(tmp_path: Path) -> None:
     assert not (page.parent / "mllog.txt").exists()
     stop = json.loads((page.parent / logs[0]).read_text().splitlines()[-1].removeprefix(":::MLLOG "))
     assert (stop["key"], stop["time_ms"], stop["metadata"]) == ("run_stop", T0_MS + 34_000, {"status": "success"})
-
-
-def one_model(root: Path) -> ScienceRun:
-    """A run of another system with one model, which reaches its target soon."""
-    run = ScienceRun(root, {"science.instances": 1, "run.name": "two"}).at(0).ready(60, 0)
-    run.at(1).issue(1, "resnet-hep").at(2).begin(1).phase(1, "train").at(9).measured(1, 1, accuracy=0.9).done(1)
-    return run.complete(10)
-
-
-def officially(results: list[RunResult]) -> list[RunResult]:
-    """Results as official ones, each with steps of its own."""
-    return [
-        replace(
-            item,
-            report=item.report.model_copy(update={"verdict": "official"}),
-            evidence=evidence_from([f"steps {number}".encode()]),
-        )
-        for number, item in enumerate(results)
-    ]
 
 
 def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) -> None:
