@@ -11,9 +11,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 NOTED = signal.SIGUSR1
 """Grid Engine warns of a suspension by it, too: it is noted, and ends nothing."""
@@ -24,6 +25,9 @@ ENDING = (signal.SIGUSR2, signal.SIGXCPU)
 WARNINGS = (NOTED, *ENDING)
 
 _PR_SET_PDEATHSIG = 1
+
+PARENT = "AIPERF_PARENT"
+"""Variable with the process that started this one itself, of those that do not outlive it."""
 
 
 def hold_warnings() -> None:
@@ -91,12 +95,24 @@ def _take() -> None:
     threading.Event().wait()
 
 
+def not_to_outlive(command: Sequence[str]) -> dict[str, str]:
+    """Variables for a command that this process starts itself; none for a program of others.
+
+    A program that is started through one of others, such as mpirun, has that for its parent.
+    """
+    return {PARENT: str(os.getpid())} if tuple(command[1:3]) == ("-P", "-m") else {}
+
+
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
     """Have the kernel send this process a signal at its parent's death, not to outlive it.
 
     The kernel sends the signal when the thread ends that started this process, not its process.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    parent = os.environ.pop(PARENT, None)  # not for those that this process starts
+    # For one that has died already, while this process was importing, the kernel sends nothing.
+    if parent is not None and parent != str(os.getppid()):
+        signal.raise_signal(number)
 
 
 def _described(number: int) -> str:

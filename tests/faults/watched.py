@@ -10,7 +10,7 @@ import psutil
 
 from replica.trainer.settings import RankSettings
 from tests.faults.loads import LOADS, Load
-from tests.support.processes import ask, family, lives, processes_with, words_of
+from tests.support.processes import ask, family, lives, processes_with, words_of, writing_into
 
 KINDS = ("command", "primary", "manager", "agent", "rank", "other")
 
@@ -48,11 +48,13 @@ class Watched:
         return texts
 
     def processes(self) -> list[psutil.Process]:
-        """All processes of the run, by command line or parent."""
+        """All processes of the run, by command line, parent or log."""
         found = {}
         for head in (head for mark in (self.output, *self._marks) for head in processes_with(mark)):
             ranks = [member for member in family(head)[1:] if "replica" in " ".join(words_of(member)) and lives(member)]
             found.update({process.pid: process for process in (head, *ranks)})
+        # One that has outlived its parent is nobody's child, and its words say nothing of the run.
+        found.update({process.pid: process for process in writing_into(self.output)})
         return list(found.values())
 
     def kill(self) -> None:

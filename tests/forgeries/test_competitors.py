@@ -263,9 +263,12 @@ def test_no_scientific_submission_made_from_others_changes_an_honest_row(tmp_pat
 
     @drawn
     @given(
-        st.lists(OF_SCIENCE, max_size=3), st.sampled_from([1.0, 2.0, 1000.0]), st.integers(0, 1),
-        st.permutations(range(3)), st.booleans()
-    )  # fmt: skip
+        st.lists(OF_SCIENCE, max_size=3),
+        st.sampled_from([1.0, 2.0, 1000.0]),
+        st.integers(0, 1),
+        st.permutations(range(3)),
+        st.booleans(),
+    )
     def holds(steps: list[Step], times: float, source: int, places: list[int], competitors: bool) -> None:
         with tempfile.TemporaryDirectory() as folder:
             root = shutil.copytree(two[source], Path(folder) / two[source].name)
@@ -281,8 +284,9 @@ def test_no_scientific_submission_made_from_others_changes_an_honest_row(tmp_pat
             for order in SCIENCE_ORDERS:
                 expected, found = (workload_rows(given, honest, order) for given in (honest, submitted))
                 if own is alone:  # faster ones may be above others
-                    expected, found = ([[replaced(row, rank=None) for row in rows] for rows in each]
-                                       for each in (expected, found))  # fmt: skip
+                    expected, found = (
+                        [[replaced(row, rank=None) for row in rows] for rows in each] for each in (expected, found)
+                    )
                 assert found == expected
 
     holds()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import psutil
@@ -40,6 +42,17 @@ def lives(process: psutil.Process | int) -> bool:
 def processes_with(word: object) -> list[psutil.Process]:
     """The living processes that have `word` somewhere in their command lines."""
     return [process for process in psutil.process_iter() if str(word) in command(process) and lives(process)]
+
+
+def writing_into(folder: Path) -> list[psutil.Process]:
+    """The living processes whose output goes into a file below a folder, a removed one too."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):
+            output = Path(f"/proc/{process.pid}/fd/1").readlink()
+            if output.is_relative_to(folder) and lives(process):
+                found.append(process)
+    return found
 
 
 def family(process: psutil.Process | int) -> list[psutil.Process]:

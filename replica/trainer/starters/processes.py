@@ -12,7 +12,7 @@ import sys
 
 from aiperf.processes import python_module
 from aiperf.ranks import LOCAL_RANK, RANK, SIZE
-from aiperf.signals import die_with_parent
+from aiperf.signals import die_with_parent, not_to_outlive
 from replica.trainer.starters.contract import RankRequest
 
 
@@ -29,7 +29,7 @@ def main(ranks: int, command: list[str]) -> int:
     running: dict[int, subprocess.Popen[bytes]] = {}
     for rank in range(ranks):
         numbers = {RANK: str(rank), LOCAL_RANK: str(rank), SIZE: str(ranks)}
-        process = subprocess.Popen(command, env={**os.environ, **numbers})
+        process = subprocess.Popen(command, env={**os.environ, **numbers, **not_to_outlive(command)})
         running[process.pid] = process
     failed = 0
     while running:

@@ -18,7 +18,7 @@ from collections import Counter
 from aiperf.clock import SystemClock
 from aiperf.processes import describe_exit, end_sessions
 from aiperf.rules.asynchrony import RETURNS
-from aiperf.signals import die_with_parent
+from aiperf.signals import die_with_parent, not_to_outlive
 from replica.trainer.servers.memory import MEMORY, new_memory
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
@@ -59,7 +59,9 @@ class Watch:
 
     def _start(self, number: int) -> None:
         program, memory = self._programs[number], self._memories.get(number)
-        environment = {**os.environ, **program.environment, **({} if memory is None else {MEMORY: str(memory)})}
+        environment = {**os.environ, **program.environment, **not_to_outlive(program.command)}
+        if memory is not None:
+            environment[MEMORY] = str(memory)
         files = () if memory is None else (memory,)
         process = subprocess.Popen(program.command, env=environment, pass_fds=files, start_new_session=True)
         self._running[process.pid] = number, process

@@ -65,7 +65,8 @@ def check_measured_node(output: Path) -> None:
     data = measured_file(RunPaths(output), name).read_bytes()
     assert [path.name for path in (output / "micro").iterdir()] == [name]
     found = decoded_node(data, name)
-    assert found.problems == ()
+    # Where other work leaves little memory, the triad says what its figure then is.
+    assert all("an upper bound of the memory's" in problem for problem in found.problems), found.problems
     assert {each.operator for each in found.results} == {"gemm", "triad", "fc"}
     records = [each for each in raw_records(output) if each["type"] in ("node_measured", "run_released")]
     assert [each["type"] for each in records] == ["node_measured", "run_released"]

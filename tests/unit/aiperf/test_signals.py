@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from aiperf import signals
+from aiperf.processes import python_module
 from primary.launchers.relays import remote
+from tests.support.processes import all_end, ask
 
 PROGRAM = """
 import asyncio, os, signal, sys
@@ -69,3 +74,50 @@ def test_the_relay_which_has_no_module_of_ours_heeds_the_same() -> None:
     assert remote.WARNINGS == signals.WARNINGS
     assert set(signals.ENDING) < set(remote.ENDING)
     assert signals.NOTED not in remote.ENDING
+
+
+CHILD = """
+import os, sys, time
+from pathlib import Path
+from aiperf.signals import PARENT, die_with_parent
+
+while sys.argv[1] == "late" and str(os.getppid()) == os.environ[PARENT]:
+    time.sleep(0.01)  # as one that is importing while its parent is killed
+die_with_parent()
+assert PARENT not in os.environ
+Path(sys.argv[2]).touch()
+time.sleep(600)
+"""
+
+STARTING = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from aiperf.signals import PARENT
+
+child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], env={**os.environ, PARENT: str(os.getpid())})
+print(child.pid, flush=True)
+while sys.argv[2] == "in time" and not Path(sys.argv[3]).exists():
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("when", ["in time", "late"])
+def test_a_process_does_not_outlive_a_parent_that_was_killed_before_it_asked(when: str, tmp_path: Path) -> None:
+    works = tmp_path / "works"
+    words = [sys.executable, "-c", STARTING, CHILD, when, str(works)]
+    starter = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert starter.stdout is not None
+    with starter.stdout:
+        child = psutil.Process(int(starter.stdout.readline()))
+        try:
+            assert starter.wait() == -signal.SIGKILL
+            assert all_end([child])
+            assert works.exists() == (when == "in time")
+        finally:
+            ask(child.kill, None)
+
+
+def test_a_program_of_others_is_told_no_parent() -> None:
+    assert signals.not_to_outlive(python_module("replica.trainer")) == {signals.PARENT: str(os.getpid())}
+    assert signals.not_to_outlive(["mpirun", "-np", "2", *python_module("replica.trainer")]) == {}
