@@ -7,7 +7,10 @@ Horovod without Gloo end with its own words, and `aiperf doctor` says it before 
 
 from __future__ import annotations
 
+import signal
+
 from aiperf.processes import python_module
+from aiperf.signals import die_with_parent
 from replica.trainer.starters.contract import RankRequest
 
 
@@ -32,6 +35,7 @@ def main() -> None:
     """Run `horovodrun` without its look for Gloo, which imports TensorFlow."""
     from horovod.runner import launch  # noqa: PLC0415  (may not be installed, and loads no framework)
 
+    die_with_parent(signal.SIGTERM)  # at which it ends its ranks
     launch.gloo_built = lambda verbose=False: True
     launch.run_commandline()
 
