@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from aiperf.clock import Clock
 from aiperf.facts import ExchangeFacts
 from replica.trainer.collectives.contract import Collective
-from replica.trainer.hybrid.tally import Tally
 from replica.trainer.schedules import Rate
 from replica.trainer.servers.client import Answer, Servers
+from replica.trainer.servers.tally import Tally
 
 _HEADER = 4
 """Count of the numbers that a root broadcasts in front of the values: the others of `Answer`."""

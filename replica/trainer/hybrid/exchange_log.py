@@ -6,13 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.json import Decoder
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from aiperf.facts import ExchangeFacts
-from replica.trainer.hybrid.tally import Tally
 from replica.trainer.servers.client import Servers
 from replica.trainer.servers.protocol import Lost, Tag
+from replica.trainer.servers.tally import Tally
 
 if TYPE_CHECKING:  # pyzmq may not be installed
     from replica.trainer.servers.zeromq import ZmqMailbox
@@ -36,8 +36,6 @@ class Beginning(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     asked: int = 0
     """Number below which the servers take questions of the group for those of lost ranks."""
 
-
-_EXCHANGED = Decoder(Exchanged)
 
 QUESTIONS = 1 << 32
 """More questions than a group asks between two losses."""
@@ -90,9 +88,9 @@ class Board:
         """Take the reports that have arrived."""
         # Looked for, not waited for: group 0 must not depend on the pace of the others.
         while (message := self._post.look(None, Tag.EXCHANGED)) is not None:
-            self._take(message.source, _EXCHANGED.decode(self._post.take_text(message)))
+            self._take(message.source, decode(self._post.take_text(message), type=Exchanged))
         while (message := self._post.look(None, Tag.LOST)) is not None:
-            lost = Lost.model_validate_json(self._post.take_text(message))
+            lost = decode(self._post.take_text(message), type=Lost)
             # First: the ranks of a group that had come back are lost as well, and must say again
             # that they are here.
             self._back.pop(lost.group, None)
@@ -100,14 +98,12 @@ class Board:
                 self._ended.add(lost.group)
                 self._losses[lost.group] += 1
                 # Each loss begins a new range of numbers: the ranks that are lost asked below it,
-                # those that take their place ask from it on (`Beginning.asked`). Only then is the
-                # epoch closed: a gradient that a server applied later would be in no record.
-                self._servers.leave(lost.group, self._losses[lost.group] * QUESTIONS)
-                self._close(lost)
+                # those that take their place ask from it on (`Beginning.asked`).
+                self._close(lost, self._losses[lost.group] * QUESTIONS)
         for group in self._senders(Tag.HERE):
             self._back[group] = False
             for text in self.said:
-                self._post.send_text(text, group, Tag.BEGIN)
+                self._post.send(text, group, Tag.BEGIN)
         # Ranks gather their devices when they are built; what they gather later says nothing new.
         self._back.update(dict.fromkeys(self._senders(Tag.GATHERED) & self._back.keys(), True))
 
@@ -142,11 +138,12 @@ class Board:
         """True if every other group has ended its training."""
         return len(self._ended) == self._others
 
-    def _close(self, lost: Lost) -> None:
-        """Add what was applied of a lost group after its last report, by the first server."""
+    def _close(self, lost: Lost, asked: int) -> None:
+        """End the questions of a lost group below a number, and add what was applied of it after
+        its last report, by the first server."""
         done = self._reported.get(lost.group, self.first_epoch - 1)
         # Without an update there is still an epoch, of zeros: the loss is recorded in it.
-        *found, last = self._servers.applied(lost.group, done) or [Tally(done + 1).facts(lost.group, 0)]
+        *found, last = self._servers.leave(lost.group, asked, done) or [Tally(done + 1).facts(lost.group, 0)]
         for each in (*found, replace(last, lost=lost.reason[:LONGEST])):
             self._record(each)
 

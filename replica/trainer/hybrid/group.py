@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from msgspec.json import decode, encode
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
@@ -20,7 +20,6 @@ from replica.trainer.settings import GroupPlaces, RankSettings
 if TYPE_CHECKING:  # pyzmq may not be installed
     from replica.trainer.servers.zeromq import ZmqMailbox
 
-_TEXTS = TypeAdapter(tuple[str, ...])
 _LEAD = 0
 """The root of group 0, which leads the training."""
 
@@ -68,14 +67,14 @@ class GroupCollective(Collective):
             for root in range(1, self.groups):
                 self._from(root, Tag.HERE)
         elif self.rank == 0:
-            self.post.send_text(b"", _LEAD, Tag.HERE)
+            self.post.send(b"", _LEAD, Tag.HERE)
 
     def broadcast(self, data: bytes) -> bytes:
         """Give every rank of every group the bytes that the leader passed."""
         if self.is_leader:
             self.said.append(data)
             for root in range(1, self.groups):
-                self.post.send_text(data, root, Tag.BEGIN)
+                self.post.send(data, root, Tag.BEGIN)
         elif self.rank == 0:
             data = self.post.take_text(self.post.wait_for(_LEAD, Tag.BEGIN))
         return self.inner.broadcast(data)
@@ -87,10 +86,10 @@ class GroupCollective(Collective):
         """
         texts = self.inner.gather(text)
         if self.rank == 0 and not self.is_leader:
-            self.post.send_text(_TEXTS.dump_json(texts), _LEAD, Tag.GATHERED)
+            self.post.send(encode(texts), _LEAD, Tag.GATHERED)
         elif self.is_leader:
             for root in range(1, self.groups):
-                texts += _TEXTS.validate_json(self._from(root, Tag.GATHERED))
+                texts += decode(self._from(root, Tag.GATHERED), type=tuple[str, ...])
         return texts
 
     def _from(self, root: int, tag: Tag) -> bytes:
@@ -98,7 +97,7 @@ class GroupCollective(Collective):
         while True:
             # The end first: the group may have been started again, and said that it is here.
             if (end := self.post.look(self.places.starter, Tag.LOST)) is not None:
-                raise TrialFailedError("rank_lost", Lost.model_validate_json(self.post.take_text(end)).reason)
+                raise TrialFailedError("rank_lost", decode(self.post.take_text(end), type=Lost).reason)
             if (found := self.post.look(root, tag)) is not None:
                 return self.post.take_text(found)
             self.post.wait()

@@ -144,8 +144,8 @@ class LeadingTraining(GroupTraining):
         self._board.collect()
         for group, beginning in self._board.admit(epoch - 1, self._request.epochs):
             # One tag for both: they are taken in this order (`GroupTraining._start`).
-            self._group.post.send_text(msgspec.json.encode(beginning), group, Tag.BEGIN)
-            self._group.post.send_text(self._statistics(), group, Tag.BEGIN)
+            self._group.post.send(msgspec.json.encode(beginning), group, Tag.BEGIN)
+            self._group.post.send(self._statistics(), group, Tag.BEGIN)
 
     def _settle(self, epoch: int, early: bool, report: Reporter) -> None:
         """Take the servers' values in place of the average; at an early end, the final ones."""

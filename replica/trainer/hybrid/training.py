@@ -166,4 +166,4 @@ class FollowingTraining(GroupTraining):
     def _send(self, message: Exchanged) -> None:
         """Report to rank 0, if this is a root."""
         if self._servers is not None:
-            self._group.post.send_text(msgspec.json.encode(message), 0, Tag.EXCHANGED)
+            self._group.post.send(msgspec.json.encode(message), 0, Tag.EXCHANGED)

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.json import Decoder
+from msgspec.json import decode, encode
 from numpy.typing import NDArray
 
 from aiperf.facts import ExchangeFacts, ServerFacts
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
     Arrived,
-    Asked,
     Left,
     Setting,
     Sharding,
@@ -28,8 +27,6 @@ from replica.trainer.servers.shard import Recipe
 
 if TYPE_CHECKING:  # pyzmq may not be installed
     from replica.trainer.servers.zeromq import ZmqMailbox
-
-_APPLIED = Decoder(list[ExchangeFacts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,20 +127,19 @@ class Servers:
         tag: Tag,
         messages: Sequence[bytes | NDArray[np.float32]] = (),
         take: Callable[[int, Arrived], Any] | None = None,
-        servers: int | None = None,
     ) -> list[Any]:
-        """Send each server, or the first ones, its message; give what `take` makes of the answers.
+        """Send each server its message; give what `take` makes of the answers.
 
         A single message is for all, and without one it is empty. Answers are bytes by default.
         """
-        numbers = self._numbers[:servers]
+        numbers = self._numbers
         sent = list(messages) if len(messages) > 1 else [*messages, b""][:1] * len(numbers)
         self.asked += 1
         # Counted before anything is sent: a loss in between then shows, and the message is sent
         # again.
         losses = [self._post.losses(number) for number in numbers]
         for number, message in zip(numbers, sent, strict=True):
-            self._send(message, number, tag)
+            self._post.send(message, number, tag, self.asked)
         found = []
         for server, (number, message) in enumerate(zip(numbers, sent, strict=True)):
             while (answer := self._post.look(number, tag)) is None or answer.number != self.asked:
@@ -152,17 +148,11 @@ class Servers:
                 elif self._post.losses(number) != losses[server]:
                     losses[server] = self._post.losses(number)
                     # A copy: the first message may still be under way when the answer comes.
-                    self._send(bytes(message), number, tag)
+                    self._post.send(bytes(message), number, tag, self.asked)
                 else:
                     self._post.wait(number)
             found.append(take(server, answer) if take is not None else self._post.take_text(answer))
         return found
-
-    def _send(self, message: bytes | NDArray[np.float32], number: int, tag: Tag) -> None:
-        if isinstance(message, bytes):
-            self._post.send_text(message, number, tag, self.asked)
-        else:
-            self._post.send(message, number, tag, self.asked)
 
     def states(self, meanwhile: Callable[[], None] = lambda: None) -> list[ServerState]:
         """Fetch the state of every server, for a checkpoint: all with the same updates; on root 0.
@@ -180,7 +170,7 @@ class Servers:
 
     def report(self, epoch: int) -> list[ServerFacts]:
         """Fetch the work of each server in an epoch: since the last report; on root 0."""
-        found = [Work.model_validate_json(text) for text in self._ask(Tag.REPORT)]
+        found = [decode(text, type=Work) for text in self._ask(Tag.REPORT)]
         now_s = self._post.clock.monotonic_s()
         passed_s = max(now_s - self._since_s, 1e-9)
         served = [
@@ -202,21 +192,17 @@ class Servers:
         """End the training of every group after its next update; on root 0."""
         self._ask(Tag.STOP)
 
-    def leave(self, group: int, least: int) -> None:
+    def leave(self, group: int, least: int, after: int) -> list[ExchangeFacts]:
         """Let no server apply anything more of a lost group with a number below this; on root 0.
 
-        Ranks whose starter was killed may still be there.
+        Ranks whose starter was killed may still be there. Gives what the first server has applied
+        of the group after an epoch.
         """
-        self._ask(Tag.LEAVE, [Left(group=group, least=least).model_dump_json().encode()])
-
-    def applied(self, group: int, after: int) -> list[ExchangeFacts]:
-        """Fetch what the first server has applied of a group after an epoch; on root 0."""
-        question = Asked(group=group, after=after).model_dump_json().encode()
-        (found,) = self._ask(Tag.APPLIED, [question], servers=1)
-        return _APPLIED.decode(found)
+        left = Left(group=group, least=least, after=after)
+        return decode(self._ask(Tag.LEAVE, [encode(left)])[0], type=list[ExchangeFacts])
 
 
 def end_processes(post: ZmqMailbox, numbers: Iterable[int]) -> None:
     """Let servers and other roots end; on root 0, after all groups."""
     for number in numbers:
-        post.send_text(b"", number, Tag.END)
+        post.send(b"", number, Tag.END)

@@ -15,10 +15,12 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.json import decode, encode
 
 from aiperf.facts import ExchangeFacts
 from replica.trainer.servers.optimisers.contract import Vector
 from replica.trainer.servers.protocol import Setting
+from replica.trainer.servers.tally import Tally
 
 MEMORY = "AIPERF_SERVER_MEMORY"
 """Variable with the number of the open file that a server's starter keeps for it."""
@@ -78,7 +80,7 @@ class Memory:
         text = os.pread(self._file, _HEAD, 0)
         if len(text) < _HEAD:
             return
-        setting = Setting.model_validate_json(text.rstrip())
+        setting = decode(text.rstrip(), type=Setting)
         log = _HEAD + 2 * 4 * len(setting.recipe.names) * setting.size
         # The first row is written when all vectors are (`Server._begin`): without one, the server
         # was killed while it was set up, and the root asks for that again.
@@ -99,7 +101,7 @@ class Memory:
         log = _HEAD + 2 * 4 * len(setting.recipe.names) * setting.size
         # To nothing first, so that what is lengthened afterwards is zeros, without a row.
         os.ftruncate(self._file, 0)
-        os.pwrite(self._file, setting.model_dump_json().encode().ljust(_HEAD), 0)
+        os.pwrite(self._file, encode(setting).ljust(_HEAD), 0)
         os.ftruncate(self._file, log)
         self._map(setting, log)
         for name, vector in self.states[0].items():
@@ -121,19 +123,8 @@ class Memory:
         found = []
         for epoch in np.unique(own["epoch"]).tolist():
             part = own[own["epoch"] == epoch]
-            staleness, images = tuple(np.bincount(part["staleness"]).tolist()), int(part["images"].sum())
-            facts = ExchangeFacts(
-                epoch=epoch,
-                group=group,
-                updates=len(part),
-                images=images,
-                staleness=staleness,
-                computing_s=0.0,
-                group_s=0.0,
-                waiting_s=0.0,
-                bytes_exchanged=0,
-            )
-            found.append(facts)
+            tally = Tally(epoch, None, len(part), int(part["images"].sum()), np.bincount(part["staleness"]).tolist())
+            found.append(tally.facts(group, 0))
         return found
 
     def close(self) -> None:

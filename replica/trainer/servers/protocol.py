@@ -16,8 +16,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.json import decode, encode
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from replica.trainer.servers.optimisers.contract import Vector, Vectors
 from replica.trainer.servers.shard import Recipe
@@ -66,15 +67,13 @@ class Tag(IntEnum):
     LOST = 14
     """The starter to root 0: a group has ended before its training (`Lost`)."""
     LEAVE = 15
-    """Root 0 to a server: `Left`; after the answer, which is empty, nothing of it is applied."""
+    """Root 0 to a server: `Left`; from the answer on nothing of it is applied. The answer has what
+    was, in each of its epochs after one (`ExchangeFacts`)."""
     HOLD = 2
     """Root 0 to a server: gradients are applied, and not answered until RELEASE. The answer has the
     number of the last gradient of each group that is not lost."""
     RELEASE = 17
     """Root 0 to a server: answer what was held back; the answer to this is empty."""
-    APPLIED = 16
-    """Root 0 asks a server for what it has applied of a group in each of its epochs after one
-    (`ExchangeFacts`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,8 @@ class Arrived:
     """Number of the question that this is, or that it answers; 0 of other messages."""
 
 
-class Setting(BaseModel):
+class Setting(Struct, frozen=True, forbid_unknown_fields=True):
     """The state of a server, apart from its vectors, which follow in one message."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     recipe: Recipe
     size: int
@@ -99,9 +96,7 @@ class Setting(BaseModel):
 
     def message(self, vectors: Vectors) -> bytes:
         """The message with these vectors: this as a line of JSON, then all float32."""
-        return b"\n".join(
-            [self.model_dump_json().encode(), b"".join(vectors[name].tobytes() for name in self.recipe.names)]
-        )
+        return b"\n".join([encode(self), b"".join(vectors[name].tobytes() for name in self.recipe.names)])
 
 
 def setting_of(message: bytes) -> tuple[Setting, dict[str, Vector]]:
@@ -109,15 +104,13 @@ def setting_of(message: bytes) -> tuple[Setting, dict[str, Vector]]:
     # JSON escapes line ends: the first newline is the one behind it, whatever bytes the vectors
     # have.
     text, _, data = message.partition(b"\n")
-    setting = Setting.model_validate_json(text)
+    setting = decode(text, type=Setting)
     vectors = np.frombuffer(data, np.float32).reshape(len(setting.recipe.names), setting.size)
     return setting, dict(zip(setting.recipe.names, vectors, strict=True))
 
 
-class Work(BaseModel):
+class Work(Struct, frozen=True, forbid_unknown_fields=True):
     """The work of a server so far."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     updates: int
     busy_s: float
@@ -126,28 +119,17 @@ class Work(BaseModel):
     """Number of its processes: 1 if it was never lost."""
 
 
-class Left(BaseModel):
+class Left(Struct, frozen=True, forbid_unknown_fields=True):
     """A group that is lost: its questions with smaller numbers are not answered."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     group: int
     least: int
-
-
-class Asked(BaseModel):
-    """A question for what was applied of a group in its epochs after this one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    group: int
     after: int
+    """The last of its epochs that is known already."""
 
 
-class Lost(BaseModel):
+class Lost(Struct, frozen=True, forbid_unknown_fields=True):
     """The end of a group whose training was not over."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     group: int
     reason: str

@@ -5,11 +5,11 @@ A question that was asked twice, since a server or a connection was lost, has no
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
+from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 from aiperf.clock import Clock
 from replica.trainer.servers.memory import Event, Memory, Row
@@ -17,7 +17,6 @@ from replica.trainer.servers.optimisers.contract import Vector
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
     Arrived,
-    Asked,
     Left,
     Tag,
     Work,
@@ -56,7 +55,6 @@ class Server:
             Tag.STATE: self._state,
             Tag.REPORT: self._report,
             Tag.STOP: self._stop,
-            Tag.APPLIED: self._tell_applied,
             Tag.LEAVE: self._leave,
             Tag.HOLD: self._hold,
             Tag.RELEASE: self._release,
@@ -101,7 +99,7 @@ class Server:
         elif message.tag == Tag.AVERAGE:
             self._answer(message, self._shard.state[AVERAGE])
         else:
-            self._post.send_text(self._handlers[message.tag](text), message.source, message.tag, message.number)
+            self._post.send(self._handlers[message.tag](text), message.source, message.tag, message.number)
 
     def _set(self, text: bytes) -> bytes:
         if self._memory.setting is None:
@@ -156,9 +154,7 @@ class Server:
 
     def _hold(self, text: bytes) -> bytes:
         self._held = self._held or []
-        return json.dumps(
-            {group: row.number for group, row in sorted(self._last.items()) if self._is_there(row)}
-        ).encode()
+        return encode({group: row.number for group, row in sorted(self._last.items()) if self._is_there(row)})
 
     def _is_there(self, row: Row) -> bool:
         """True if the group of an update was not lost after it."""
@@ -171,13 +167,9 @@ class Server:
         return b""
 
     def _leave(self, text: bytes) -> bytes:
-        left = Left.model_validate_json(text)
+        left = decode(text, type=Left)
         self._add(Row(event=Event.LEAVE, group=left.group, number=left.least))
-        return b""
-
-    def _tell_applied(self, text: bytes) -> bytes:
-        asked = Asked.model_validate_json(text)
-        return msgspec.json.encode(self._memory.applied(asked.group, asked.after))
+        return encode(self._memory.applied(left.group, left.after))
 
     def _answer(self, message: Arrived, values: Vector, staleness: int = 0) -> None:
         before, answer = self._answers.get(message.source, (0, None))
@@ -194,10 +186,10 @@ class Server:
 
     def _state(self, text: bytes) -> bytes:
         assert self._memory.setting is not None
-        return self._memory.setting.model_copy(update={"version": self._shard.version}).message(self._shard.state)
+        return replace(self._memory.setting, version=self._shard.version).message(self._shard.state)
 
     def _report(self, text: bytes) -> bytes:
-        return Work(updates=self._updates, busy_s=self._busy_s, starts=self._starts).model_dump_json().encode()
+        return encode(Work(updates=self._updates, busy_s=self._busy_s, starts=self._starts))
 
     def _stop(self, text: bytes) -> bytes:
         self._add(Row(event=Event.STOP))

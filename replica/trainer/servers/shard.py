@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from msgspec import Struct
 
 from replica.trainer.servers.optimisers import SERVER_OPTIMISERS
 from replica.trainer.servers.optimisers.contract import VALUES, Vector, Vectors
@@ -14,10 +14,8 @@ AVERAGING = 0.97
 AVERAGE = "average"
 
 
-class Recipe(BaseModel):
+class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The recipe by which a server applies gradients."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     optimiser: str
     momentum: float

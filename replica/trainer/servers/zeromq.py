@@ -1,7 +1,9 @@
 """Messages by ZeroMQ: local sockets on one node, TCP with CURVE between nodes.
 
 A process that others talk to listens; they connect, and connect again after a failure. Local
-sockets are in Linux's abstract namespace, and the kernel lets in processes of this user alone.
+sockets are in Linux's abstract namespace, and only processes of this user are let in or listened
+to, as the kernel names them: whoever is first may have a name there, also while a server that was
+killed is started again.
 Between nodes every message is encrypted, authenticated and numbered, so that nobody without the
 training's keys can read, forge or repeat one (CurveZMQ, ZeroMQ RFC 26).
 """
@@ -152,16 +154,10 @@ class ZmqMailbox:
         socket.connect(address)
         return socket
 
-    def send(self, vector: Vector, to: int, tag: int, number: int = 0) -> None:
-        """Send a vector without a copy: it must not change until the answer to it has come."""
-        self._send(Arrived(to, tag, number), vector.data.cast("B"))
-
-    def send_text(self, text: bytes, to: int, tag: int, number: int = 0) -> None:
-        """Send bytes."""
-        self._send(Arrived(to, tag, number), text)
-
-    def _send(self, message: Arrived, data: memoryview | bytes) -> None:
-        to, head = message.source, bytes([message.tag]) + message.number.to_bytes(_NUMBER_BYTES, "little")
+    def send(self, message: bytes | Vector, to: int, tag: int, number: int = 0) -> None:
+        """Send bytes, or a vector without a copy: it must not change until its answer has come."""
+        data = message if isinstance(message, bytes) else message.data.cast("B")
+        head = bytes([tag]) + number.to_bytes(_NUMBER_BYTES, "little")
         words = [head, *(data[at : at + PART_BYTES] for at in range(0, len(data) or 1, PART_BYTES))]
         if to in self._dealers:
             self._dealers[to].send_multipart(words, copy=False)
@@ -212,10 +208,18 @@ class ZmqMailbox:
                 self._note(self._monitored[socket], parse_monitor_message(socket.recv_multipart())["event"])
                 continue
             while socket.get(zmq.EVENTS) & zmq.POLLIN:
-                words = [each.buffer for each in socket.recv_multipart(copy=False)]
+                frames = socket.recv_multipart(copy=False)
+                words = [each.buffer for each in frames]
                 source = self._peers[socket] if socket in self._peers else int(bytes(words.pop(0)))
+                self._check_user(source, frames[-1])
                 tag, number = words[0][0], int.from_bytes(words[0][1:], "little")
                 self._arrived.append((Arrived(source, tag, number), words[1:]))
+
+    def _check_user(self, source: int, frame: zmq.Frame) -> None:
+        """Raise TrialFailedError ("protocol") if a local message is of another user."""
+        # libzmq writes host, user, group and process of the connection's other end, with colons.
+        if self._keys is None and (user := int(str(frame.get("Peer-Address")).split(":")[1])) != os.getuid():
+            raise TrialFailedError("protocol", f"{self._places.name_of(source)} is a process of another user ({user})")
 
     def _note(self, peer: int | None, event: int) -> None:
         if event & _REFUSED:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from aiperf.facts import ExchangeFacts, ServerFacts
 from aiperf.rules.asynchrony import RETURNS
-from replica.trainer.hybrid.tally import Tally
+from replica.trainer.servers.tally import Tally
 from replica.trainer.simulated_groups.paces import ExchangePlan
 
 LOST = "simulated"

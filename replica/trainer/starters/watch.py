@@ -15,6 +15,8 @@ import subprocess
 import sys
 from collections import Counter
 
+from msgspec.json import encode
+
 from aiperf.clock import SystemClock
 from aiperf.processes import describe_exit, end_sessions
 from aiperf.rules.asynchrony import RETURNS
@@ -92,7 +94,7 @@ class Watch:
                 _say(END + reason + ("" if again else f", {RETURNS + 1} times"))
                 return code if code > 0 else 128 - code
             else:
-                self._post.send_text(Lost(group=number, reason=reason).model_dump_json().encode(), 0, Tag.LOST)
+                self._post.send(encode(Lost(group=number, reason=reason)), 0, Tag.LOST)
             if again:
                 self._start(number)
 

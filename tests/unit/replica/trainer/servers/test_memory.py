@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +14,12 @@ import pytest
 
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives.rank import free_ports
+from replica.trainer.servers import zeromq
 from replica.trainer.servers.client import Servers, end_processes
 from replica.trainer.servers.memory import MEMORY, Event, Memory, Row, new_memory
 from replica.trainer.servers.protocol import Setting, Tag
 from replica.trainer.servers.shard import Recipe, Shard
-from replica.trainer.servers.zeromq import KEYS, Keys
+from replica.trainer.servers.zeromq import KEYS, Keys, ZmqMailbox
 from replica.trainer.settings import GroupPlaces
 from tests.support.folders import ROOT
 from tests.support.trainings.mailboxes import places_for, root_of, serving
@@ -98,14 +100,14 @@ import sys
 from aiperf.clock import SystemClock
 from replica.trainer.servers.server import serve
 from replica.trainer.settings import GroupPlaces
-serve(GroupPlaces.model_validate_json(sys.argv[1]), 2, SystemClock())
+serve(GroupPlaces.model_validate_json(sys.argv[1]), int(sys.argv[2]), SystemClock())
 """
 
 
 @contextmanager
-def server(places: GroupPlaces, memory: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with the only server of two groups."""
-    words = [sys.executable, "-c", SERVE, places.model_dump_json()]
+def server(places: GroupPlaces, memory: int, number: int = 2) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with a server; by default with the first one of two groups."""
+    words = [sys.executable, "-c", SERVE, places.model_dump_json(), str(number)]
     environment = {**os.environ, MEMORY: str(memory)}
     with subprocess.Popen(words, env=environment, pass_fds=[memory], cwd=ROOT) as process:
         try:
@@ -156,7 +158,7 @@ def test_a_killed_server_goes_on_and_applies_every_update_once(
             np.testing.assert_array_equal(found.values[0], expected.values[0])
             (work,) = roots[0].report(1)
             assert (work.updates, work.restarts) == (8, 2)
-            assert [each.updates for each in roots[0].applied(1, 0)] == [4]
+            assert [each.updates for each in roots[0].leave(1, 0, 0)] == [4]
             end_processes(one, [2])
             assert third.wait() == 0
 
@@ -170,3 +172,28 @@ def test_a_server_that_does_not_come_back_is_lost() -> None:
         with pytest.raises(TrialFailedError, match=r"rank_lost: server 0 is gone, for 0\.01 s"):
             Servers(root, places.server_numbers, [(1,)]).pull()
         os.close(file)
+
+
+def test_a_server_that_stands_still_for_longer_than_its_grace_costs_the_wait(
+    file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zeromq, "WAIT_MS", 20)
+    places = places_for(1, 1).model_copy(update={"server_grace_s": 0.01})
+    waits, wait = [], ZmqMailbox.wait
+    with closing(root_of(0, places)) as post, server(places, file, 1) as process:
+        root = Servers(post, places.server_numbers, [(1,)])
+        root.set_up(ADAM, [np.zeros(1, np.float32)])
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+
+        def wait_on(post: ZmqMailbox, source: int | None = None) -> None:
+            waits.append(source)
+            wait(post, source)
+            if len(waits) == 5:
+                process.send_signal(signal.SIGCONT)
+
+        monkeypatch.setattr(ZmqMailbox, "wait", wait_on)
+        assert root.pull().version == 0
+        assert len(waits) >= 5
+        end_processes(post, [1])
+        assert process.wait() == 0
