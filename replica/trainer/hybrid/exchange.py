@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,8 @@ from aiperf.facts import ExchangeFacts
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.schedules import Rate
 from replica.trainer.servers.client import Answer, Servers
+from replica.trainer.servers.protocol import Sharding
 from replica.trainer.servers.tally import Tally
-
-_HEADER = 4
-"""Count of the numbers that a root broadcasts in front of the values: the others of `Answer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,8 @@ class Terms:
     """The terms of an exchange: the group, its parameters, its learning rate."""
 
     group: int
-    shapes: tuple[tuple[int, ...], ...]
-    """Shapes of the parameters, in the order of their gradients."""
+    sharding: Sharding
+    """The parameters, in the order of their gradients."""
     rate: Rate
     epoch_images: int
     """Images that all groups together train in an epoch."""
@@ -97,24 +96,14 @@ class Exchange:
 
     def _shared(self, own: Answer | None) -> Answer:
         """Give every rank of the group the root's answer."""
-        answer = own if own is not None and self._group.size == 1 else self._broadcast(own)
+        answer = own
+        if self._group.size > 1 or answer is None:
+            # Bytes over the host, not tensors of the framework: the answer is in its memory.
+            received = self._group.broadcast(b"" if own is None else b"".join(message.data for message in own.messages))
+            *ends, _ = itertools.accumulate(self._terms.sharding.lengths())
+            answer = Answer.of(np.split(np.frombuffer(received, np.float32), ends), self._terms.sharding)
         self.version, self.images, self.stopped = answer.version, answer.images, answer.stopped
         return answer
-
-    def _broadcast(self, own: Answer | None) -> Answer:
-        data = b""
-        if own is not None:
-            # Bytes over the host, not tensors of the framework: the answer is in its memory.
-            header = np.array([own.staleness, own.version, own.images, own.stopped], np.int64)
-            data = b"".join([header.tobytes(), *(value.tobytes() for value in own.values)])
-        received = self._group.broadcast(data)
-        staleness, version, images, stopped = np.frombuffer(received, np.int64, _HEADER).tolist()
-        values, start = [], _HEADER * 8
-        for shape in self._terms.shapes:
-            size = int(np.prod(shape))
-            values.append(np.frombuffer(received, np.float32, size, start).reshape(shape))
-            start += 4 * size
-        return Answer(values, staleness, version, images, bool(stopped))
 
     def facts(self) -> ExchangeFacts:
         """The facts of the exchange in the epoch that has begun last; on the root alone."""

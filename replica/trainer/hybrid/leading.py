@@ -110,8 +110,7 @@ class LeadingTraining(GroupTraining):
         """The state that checkpoints hold; None on ranks other than the root."""
         if self._servers is None or self._board is None:
             return None
-        sharding = Sharding(self._trained.shapes, self._group.places.servers)
-        return HybridState(self._steps, self._servers, sharding, self._recipe, self._board.collect)
+        return HybridState(self._steps, self._servers, self._sharding, self._recipe, self._board.collect)
 
     def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
         """Train, and evaluate the averaged weights.

@@ -21,7 +21,7 @@ from replica.trainer.hybrid.group import GroupCollective
 from replica.trainer.model.state import assign, copied
 from replica.trainer.model.weights import BestWeights
 from replica.trainer.servers.client import Servers, ServerState
-from replica.trainer.servers.protocol import Tag
+from replica.trainer.servers.protocol import Sharding, Tag
 from replica.trainer.servers.shard import Recipe
 from replica.trainer.training import Training, TrainingInputs, steps_for
 from workloads.contract import Sums
@@ -62,7 +62,8 @@ class GroupTraining(Training):
         numbers = group.places.server_numbers
         self._servers = Servers(group.post, numbers, trained.shapes) if group.rank == 0 else None
         """The servers as the root sees them; None on other ranks."""
-        terms = Terms(group.group, trained.shapes, inputs.rate, self._images.train_images, hybrid.warm_up)
+        self._sharding = Sharding(trained.shapes, group.places.servers)
+        terms = Terms(group.group, self._sharding, inputs.rate, self._images.train_images, hybrid.warm_up)
         self._exchange = Exchange(group.inner, self._servers, terms, clock)
         self._latest: Any = None
         """Results of the last step."""

@@ -11,8 +11,8 @@ from msgspec.json import decode, encode
 from numpy.typing import NDArray
 
 from aiperf.facts import ExchangeFacts, ServerFacts
+from replica.trainer.servers.optimisers.contract import Vector
 from replica.trainer.servers.protocol import (
-    HEADER_VALUES,
     Arrived,
     Left,
     Setting,
@@ -51,6 +51,21 @@ class Answer:
     """Images of the updates of all groups so far."""
     stopped: bool
     """True if the training has reached its target."""
+    messages: Sequence[Vector]
+    """The messages of the servers that all this was read from."""
+
+    @classmethod
+    def of(cls, messages: Sequence[Vector], sharding: Sharding) -> Answer:
+        """Read the messages with values of all servers, as a root gets them and its group."""
+        headers = [header_of(message) for message in messages]
+        return cls(
+            values=sharding.values([body_of(message) for message in messages]),
+            staleness=max(int(header["staleness"]) for header in headers),
+            version=int(headers[0]["version"]),
+            images=int(headers[0]["images"]),
+            stopped=any(bool(header["stopped"]) for header in headers),
+            messages=messages,
+        )
 
 
 class Servers:
@@ -64,9 +79,9 @@ class Servers:
         self._post = post
         self._numbers = tuple(numbers)
         self._sharding = Sharding(tuple(shapes), len(self._numbers))
-        sizes = [size + HEADER_VALUES for size in self._sharding.sizes()]
-        self._sent = [np.zeros(size, np.float32) for size in sizes]
-        self._received = [np.zeros(size, np.float32) for size in sizes]
+        lengths = self._sharding.lengths()
+        self._sent = [np.zeros(length, np.float32) for length in lengths]
+        self._received = [np.zeros(length, np.float32) for length in lengths]
         self._worked = [Work(updates=0, busy_s=0.0, starts=1) for _ in self._numbers]
         self._since_s = post.clock.monotonic_s()
         self.asked = 0
@@ -108,19 +123,12 @@ class Servers:
         return self._answer(Tag.AVERAGE if averaged else Tag.VALUES)
 
     def _answer(self, tag: Tag, messages: Sequence[NDArray[np.float32]] = ()) -> Answer:
-        def take(server: int, message: Arrived) -> Any:
+        def take(server: int, message: Arrived) -> None:
             self._post.take(message, self._received[server])
             self.bytes += self._received[server].nbytes
-            return header_of(self._received[server])
 
-        headers = self._ask(tag, messages, take)
-        return Answer(
-            values=self._sharding.values([body_of(message) for message in self._received]),
-            staleness=max(int(header["staleness"]) for header in headers),
-            version=int(headers[0]["version"]),
-            images=int(headers[0]["images"]),
-            stopped=any(bool(header["stopped"]) for header in headers),
-        )
+        self._ask(tag, messages, take)
+        return Answer.of(self._received, self._sharding)
 
     def _ask(
         self,

@@ -175,6 +175,10 @@ class Sharding:
         """The number of values of each server."""
         return [sum(self._sizes[number] for number in numbers) for numbers in self.placed]
 
+    def lengths(self) -> list[int]:
+        """The lengths of each server's messages with values."""
+        return [size + HEADER_VALUES for size in self.sizes()]
+
     def fill(self, server: int, values: Sequence[NDArray[Any]], into: Vector) -> None:
         """Write the values of a server's parameters in turn."""
         start = 0

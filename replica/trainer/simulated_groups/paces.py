@@ -109,7 +109,6 @@ def parameter_sizes(architectures: Iterable[Architecture]) -> tuple[int, ...]:
 
 def server_bytes(sizes: Sequence[int], servers: int) -> list[int]:
     """Bytes of each server's message with its header, for parameters placed as in a training."""
-    from replica.trainer.servers.protocol import HEADER_VALUES, Sharding  # noqa: PLC0415  (loads NumPy)
+    from replica.trainer.servers.protocol import Sharding  # noqa: PLC0415  (loads NumPy)
 
-    placed = Sharding(tuple((size,) for size in sizes), servers).sizes()
-    return [BYTES_OF_VALUE * (size + HEADER_VALUES) for size in placed]
+    return [BYTES_OF_VALUE * length for length in Sharding(tuple((size,) for size in sizes), servers).lengths()]

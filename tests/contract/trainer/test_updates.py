@@ -18,6 +18,7 @@ from aiperf.clock import SystemClock
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.hybrid.exchange import Exchange, Terms
 from replica.trainer.hybrid.group import GroupCollective
+from replica.trainer.servers.protocol import Sharding
 from replica.trainer.servers.shard import Recipe
 from replica.trainer.updates import UPDATES, choose_update
 from tests.support.trainings.mailboxes import places_for, serving
@@ -71,7 +72,9 @@ def exchanging(group: GroupCollective) -> Iterator[Exchange]:
     """The exchange of a variable, from 1, at a rate of 0.5 with a server in a thread."""
     with serving(1, 1, [()]) as (servers,):
         servers.set_up(Recipe(optimiser="sgd", momentum=0.0), [np.ones((), np.float32)])
-        group.exchange = Exchange(group.inner, servers, Terms(0, ((),), lambda epochs: 0.5, 4), SystemClock())
+        group.exchange = Exchange(
+            group.inner, servers, Terms(0, Sharding(((),), 1), lambda epochs: 0.5, 4), SystemClock()
+        )
         group.exchange.pull()
         yield group.exchange
 

@@ -19,6 +19,7 @@ from replica.trainer.channel import RankReporter
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.hybrid.exchange import Exchange, Terms
 from replica.trainer.schedules import Rate, ScheduledRate, linear_rate
+from replica.trainer.servers.protocol import Sharding
 from replica.trainer.training import Training, TrainingInputs
 from tests.support.trainings.requests import request_for
 from workloads.classification import CLASSIFICATION
@@ -190,7 +191,9 @@ def test_the_largest_rate_grows_with_the_ranks() -> None:
 def test_groups_have_the_rate_of_what_all_of_them_have_trained(size: int) -> None:
     request = request_for("digits", max_epochs=10, learning_rate=0.1)
     group: Any = AloneCollective()
-    exchange = Exchange(group, None, Terms(0, ((),), linear_rate(request), IMAGES, warm_up=4), SystemClock())
+    exchange = Exchange(
+        group, None, Terms(0, Sharding(((),), 1), linear_rate(request), IMAGES, warm_up=4), SystemClock()
+    )
     exchange.epochs, exchange.images, exchange.version = 2, IMAGES * 3, 300 // size
     assert exchange.rate() == pytest.approx(0.05)
     exchange.epochs, exchange.images, exchange.version = 0, 0, 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.json import decode
 
 from aiperf.clock import SystemClock
 from aiperf.rules.asynchrony import RETURNS
@@ -49,7 +50,7 @@ def test_a_group_that_ends_again_and_again_is_given_up(tmp_path: Path) -> None:
     fails = program("sh", "-c", f"echo >> {starts}; exit 7")
     with watching(program(*WAITS), fails, server=program("sleep", "3600")) as (root, process):
         for _ in range(1 + RETURNS):
-            found = Lost.model_validate_json(root.take_text(root.wait_for(3, Tag.LOST)))
+            found = decode(root.take_text(root.wait_for(3, Tag.LOST)), type=Lost)
             assert (found.group, found.reason) == (1, "group 1 ended with exit code 7")
         _, said = process.communicate()
         assert (process.returncode, said) == (0, "")
