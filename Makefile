@@ -130,7 +130,7 @@ format: packages
 schema: env
 	$(BIN)/python -m analysis.report.model > analysis/report.schema.json
 	$(BIN)/python -m aiperf.screening.schema > aiperf/screening/screen.schema.json
-	$(BIN)/python -m analysis.results.history.schema > analysis/trend.schema.json
+	$(BIN)/python -m analysis.results.result_store.schema > analysis/trend.schema.json
 
 # The references below docs/reference/, from the code that they describe.
 docs: schema

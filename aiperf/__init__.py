@@ -26,7 +26,7 @@ _EXPORTS = {
     "Architecture": "aiperf.network.architecture",
     "count": "aiperf.network.operations",
     "load_run": "analysis.results.loading",
-    "load_store": "analysis.results.history.store",
+    "load_store": "analysis.results.result_store.store",
     "resnet": "search_space.resnet",
 }
 """The module of each exported name. Modules are named, not imported: this room imports no other."""

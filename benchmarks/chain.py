@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from aiperf.clock import SystemClock
 from aiperf.records.bodies import AnyBody, EpochCompleted, ProgressMade
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.records.record import Record, encode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.lines import decode_to_primary, encode

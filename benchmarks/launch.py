@@ -21,7 +21,7 @@ from pathlib import Path
 
 from aiperf.clock import SystemClock
 from aiperf.records.bodies import PhaseBegan, RunReleased
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from slurm.local_cluster import LocalCluster
 from tests.support.hosts.sshd import start_hosts

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from aiperf.records.bodies import PhaseBegan, TrialEnded
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from tests.support.hand_made import free_port
 from tests.support.processes import ask, command, family

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading import history
-from analysis.reading.integrity.inspection import Inspection
+from analysis.reading.integrity.all_checks import Inspection
 from analysis.reading.integrity.lines import LineFacts
 from analysis.reading.integrity.view import WriterRecords, summary_of
 from analysis.reading.run_data import read_run

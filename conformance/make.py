@@ -35,7 +35,7 @@ from aiperf.network.layers import (
     ZeroPad,
 )
 from aiperf.records.bodies import EpochCompleted, JobIssued, RunEnded, TrialEnded, TrialStarted
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Begin, FromTrainer, TrainerEpoch
 from conformance.reference import answer

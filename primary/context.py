@@ -14,7 +14,7 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.files import atomic_file, can_write
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.claim import Claim, PrimaryIdentity
 from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths

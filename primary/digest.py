@@ -15,7 +15,7 @@ from aiperf.errors import StorageError
 from aiperf.records.digest.compiled import over
 from aiperf.records.digest.entries import Began, Entry, How
 from aiperf.records.digest.writer import DigestWriter
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import PATIENCE, Patience
 from aiperf.storage.storage_thread import InOrder, MakeOrdered

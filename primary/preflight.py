@@ -22,8 +22,8 @@ from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.examination import Examination
 from aiperf.frameworks import why_not_installed
 from aiperf.host import free_disk
-from aiperf.rules import science, table
-from aiperf.rules.table import Checked
+from aiperf.rules import official_run, science
+from aiperf.rules.official_run import Checked
 from aiperf.run_directory.ownership import foreign_hands
 from aiperf.run_directory.paths import RunPaths, unusable_path
 from primary.allocations.time_left import early_end
@@ -58,9 +58,9 @@ def unmet_rules(config: RunConfig, facts: Sequence[Examination] = ()) -> tuple[C
         workloads = tuple(science.WorkloadFacts(name, number, number, seeds=tuple(range(number))) for name in names)
         generated = size == "rehearsal"
         planned = science.ScienceFacts(config, "unfinished", 0, workloads, (size,), generated=generated)
-        return table.broken_settings(science.check(science.as_planned(planned)))
+        return official_run.broken_settings(science.check(science.as_planned(planned)))
     operations = {item.initial_operations for item in facts} - {None}
-    aimed = table.RunFacts(
+    aimed = official_run.RunFacts(
         config=config,
         ended="unfinished",
         duration_s=0.0,
@@ -71,7 +71,7 @@ def unmet_rules(config: RunConfig, facts: Sequence[Examination] = ()) -> tuple[C
         initial_operations=min(filter(None, operations), default=None),
         fingerprints=tuple({item.fingerprint for item in facts}),
     )
-    return table.broken_settings(table.check(table.as_planned(aimed)))
+    return official_run.broken_settings(official_run.check(official_run.as_planned(aimed)))
 
 
 def default_output(config: RunConfig, clock: Clock) -> Path:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from aiperf.errors import LaunchError, StorageError
 from aiperf.processes import python_module
 from aiperf.records.bodies import NodeMeasured, ReplicaLost, ReplicaReady, issued
-from aiperf.run_directory.measured import file_name
+from aiperf.run_directory.micro_results import file_name
 from aiperf.wire.messages import (
     CANCELLED,
     UNFIT,

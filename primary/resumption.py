@@ -16,7 +16,7 @@ from aiperf.records.damage import Damage
 from aiperf.records.digest.compiled import compile_entries
 from aiperf.records.digest.entries import Entry
 from aiperf.records.entries import TrialLedger
-from aiperf.records.files import Batch, HistoryReader
+from aiperf.records.history_files import Batch, HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import Record
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S, Claim

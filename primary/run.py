@@ -16,7 +16,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import RunHeldError, StorageError
 from aiperf.machine.description import folders_of
 from aiperf.machine.node import describe_node
-from aiperf.records.files import LAST_RECORDS_S, HistoryWriter
+from aiperf.records.history_files import LAST_RECORDS_S, HistoryWriter
 from aiperf.run_directory.claim import identity_of
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import FEWEST_REPLICAS

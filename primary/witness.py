@@ -13,7 +13,7 @@ from typing import Literal
 
 from aiperf.errors import MessageError, StorageError
 from aiperf.records.bodies import EpochWitnessed, TrialClosed
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.wire.messages import CANCELLED, Closing, Finished, Recorded
 from primary.digest import DigestKeeper
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink

@@ -17,8 +17,8 @@ from aiperf.cli.tables import make_table, print_line
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.nodes import read_system
-from analysis.results.compliance import Compliance, check_result
 from analysis.results.heads import read_arrivals
+from analysis.results.recomputed_report import Compliance, check_result
 from analysis.results.signatures import SignatureResult, verify_signature
 from analysis.results.source import opened_run
 from analysis.results.verify import notes_of

@@ -33,7 +33,7 @@ class RecordedDigest:
 
 
 class EntriesUpTo:
-    """A source of entries (`replica.search.history.Lines`): those up to a cursor."""
+    """A source of entries (`replica.search.known_trials.Lines`): those up to a cursor."""
 
     def __init__(self, digest: RecordedDigest) -> None:
         self.primary = digest.primary

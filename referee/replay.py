@@ -27,15 +27,15 @@ from aiperf.records.chain import hash_of
 from aiperf.records.cursor import Cursor, parse_cursor
 from aiperf.records.digest.entries import is_primary, primary_of
 from aiperf.records.fencing import Fences, reading_order
-from aiperf.records.files import Batch, decode_lines, read_from
+from aiperf.records.history_files import Batch, decode_lines, read_from
 from aiperf.records.record import Record
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job
 from referee.digested import EntriesUpTo, RecordedDigest
 from replica.search.choices import Choices, Memory, Plan
-from replica.search.history import DigestEvidence
 from replica.search.knowledge import Knowledge
+from replica.search.known_trials import DigestEvidence
 from search_space.morphisms import morph_data
 
 # The history list of a finished run, read again up to the cursor of any plan.

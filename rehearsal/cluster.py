@@ -15,7 +15,7 @@ from aiperf.config.datasets import Dataset
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, StorageError
 from aiperf.machine.node import NodeFacts, software
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Message, TrainRequest, Unable
 from primary.launchers.contract import ReplicaProcess, ReplicaSpec

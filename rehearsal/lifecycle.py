@@ -18,7 +18,7 @@ from aiperf.clock import Clock, format_utc
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.holder import Holder, Machine
 from aiperf.run_directory.manifest import Rehearsed, write_manifest

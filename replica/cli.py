@@ -18,7 +18,7 @@ from aiperf.errors import EXIT_DONE, UsageError
 from aiperf.network.operations import NetworkCount
 from aiperf.network.padding import padding_operations
 from aiperf.network.science import RULE_SETS
-from aiperf.run_directory.measured import read_peaks
+from aiperf.run_directory.micro_results import read_peaks
 from replica.measure.counting.source import ARCHITECTURES, CountSource, file_source, named_source
 from replica.measure.counting.view import (
     Amounts,

@@ -25,8 +25,8 @@ from aiperf.config.settings import RunConfig
 from aiperf.screening.measures import MEASURES
 from aiperf.source_code import PACKAGES
 from aiperf.untrusted.schemas import meanings
-from analysis.results.history.facts import DEVICE, DeviceFacts
-from analysis.results.history.store import APPLICATION, TABLES, VERSION, columns_of
+from analysis.results.result_store.facts import DEVICE, DeviceFacts
+from analysis.results.result_store.store import APPLICATION, TABLES, VERSION, columns_of
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"

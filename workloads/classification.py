@@ -11,7 +11,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_requested
-from aiperf.rules.table import MAXIMUM_ERROR
+from aiperf.rules.official_run import MAXIMUM_ERROR
 from aiperf.wire.messages import TrainRequest
 from workloads.contract import Batch, PerExample, Sums
 

@@ -27,7 +27,7 @@ from aiperf.files import append_once
 from aiperf.host import this_host
 from aiperf.machine import health
 from aiperf.machine.accelerators import AcceleratorSamples
-from aiperf.machine.energy import CpuPackages, cpu_packages
+from aiperf.machine.energy_counters import CpuPackages, cpu_packages
 from aiperf.machine.vendors import Fields
 from aiperf.machine.vendors.contract import number, text
 from aiperf.run_directory.checksums import sealed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiperf.records.bodies import EpochCompleted
-from aiperf.records.files import HistoryReader, decode_lines, read_from
+from aiperf.records.history_files import HistoryReader, decode_lines, read_from
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.paths import RunPaths
 

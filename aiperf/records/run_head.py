@@ -22,7 +22,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf.records.chain import first_link, hash_of
-from aiperf.records.files import read_from
+from aiperf.records.history_files import read_from
 from aiperf.run_directory.paths import RunPaths
 
 

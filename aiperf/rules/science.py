@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from aiperf.config.settings import RunConfig
-from aiperf.rules.table import ARRANGEMENT, CHAIN, PRECISION, RECORDS, TRAINER, UPDATES, WORK, Checked, Rule, Status
+from aiperf.rules.official_run import (
+    ARRANGEMENT,
+    CHAIN,
+    PRECISION,
+    RECORDS,
+    TRAINER,
+    UPDATES,
+    WORK,
+    Checked,
+    Rule,
+    Status,
+)
 
 SCIENCE_RULES_VERSION = "science-1"
 

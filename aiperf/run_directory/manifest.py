@@ -15,7 +15,7 @@ from aiperf.config.texts import Line
 from aiperf.config.wording import describe_problems
 from aiperf.errors import RunDirectoryError
 from aiperf.files import write_atomically
-from aiperf.rules.table import RULES_VERSION
+from aiperf.rules.official_run import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths
 from aiperf.source_code import git_state, source_hash
 from aiperf.storage.patience import is_there

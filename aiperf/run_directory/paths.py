@@ -218,7 +218,7 @@ class Entry:
 
 
 def measured_file(paths: RunPaths, name: str) -> Path:
-    """The micro suite's results of one node (`aiperf.run_directory.measured`)."""
+    """The micro suite's results of one node (`aiperf.run_directory.micro_results`)."""
     return paths.root / "micro" / name
 
 

@@ -30,7 +30,7 @@ from aiperf.records.columns import (
     rows_of,
 )
 from aiperf.records.damage import Damage
-from aiperf.records.files import decode_lines, read_from, translated
+from aiperf.records.history_files import decode_lines, read_from, translated
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import CHECKSUM_KEY, DECODER, HASH_LENGTH, HEXADECIMAL, TAIL_BYTES, VERSION, Record
 from aiperf.rules.score import GRID_MS

@@ -9,7 +9,7 @@ from aiperf.errors import RunDirectoryError
 from aiperf.records.chain import hash_of
 from aiperf.records.damage import Damage
 from aiperf.records.ledger import Ledger
-from aiperf.run_directory.measured import NodeResult, decoded_node
+from aiperf.run_directory.micro_results import NodeResult, decoded_node
 from aiperf.run_directory.paths import RunPaths, measured_file
 from aiperf.untrusted.reading import SMALL, read_bounded
 

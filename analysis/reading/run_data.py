@@ -19,11 +19,11 @@ from aiperf.records.fencing import PRIMARY, reading_order
 from aiperf.records.ledger import Ledger
 from aiperf.rules.work import Course
 from aiperf.run_directory.manifest import Manifest, read_manifest
-from aiperf.run_directory.measured import NodeResult
+from aiperf.run_directory.micro_results import NodeResult
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.architectures import ArchitectureFacts, Architectures
 from analysis.reading.history import history_bytes, read_history, submit_primaries
-from analysis.reading.integrity.inspection import Inspection, in_order
+from analysis.reading.integrity.all_checks import Inspection, in_order
 from analysis.reading.integrity.view import WriterRecords
 from analysis.reading.meters import Meters, read_meters
 from analysis.reading.micro import read_measured

@@ -12,7 +12,7 @@ import numpy as np
 
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.health import Health, Sign
-from analysis.reading.meters.curve import Curve, Kind, curve_of
+from analysis.reading.meters.integration import Curve, Kind, curve_of
 from analysis.reading.samples import COLUMNS, Counters, FileSamples, Series, read_samples
 from analysis.reading.workers import Workers
 

@@ -18,17 +18,17 @@ from aiperf.records.columns import EXCHANGE, INPUT
 from aiperf.records.entries import ReplicaLedger, when
 from aiperf.rules import science
 from aiperf.rules.description import describe
+from aiperf.rules.official_run import RULES_VERSION, VERDICTS, RunFacts, as_planned, broken_settings, check, status
 from aiperf.rules.score import operations_per_second, regulated
-from aiperf.rules.table import RULES_VERSION, VERDICTS, RunFacts, as_planned, broken_settings, check, status
-from aiperf.run_directory.measured import MicroRow
+from aiperf.run_directory.micro_results import MicroRow
 from aiperf.run_directory.state import IN_PROGRESS, State
 from analysis.reading.integrity.evidence import Unevidenced
 from analysis.reading.run_data import RunData
 from analysis.reading.workers import MANY_TRIALS, do_both
+from analysis.report.cluster.comparison import Comparison, compare, comparison_part
 from analysis.report.cluster.cost import cost_part
 from analysis.report.cluster.goodput import Windows, goodput_part, windows_of
 from analysis.report.cluster.health import health_notices, health_part
-from analysis.report.cluster.slow import Comparison, compare, comparison_part
 from analysis.report.convergence import convergence_notices
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy.sensors import energy, usage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from aiperf.rules.table import RULES_VERSION, Status
+from aiperf.rules.official_run import RULES_VERSION, Status
 from aiperf.run_directory.state import State
 from analysis.report.energy.parts import EnergyPart, UsagePart
 from analysis.report.estimates import (

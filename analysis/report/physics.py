@@ -16,7 +16,7 @@ import numpy as np
 
 from aiperf.cli.units import si
 from aiperf.records.columns import blocks_of
-from aiperf.rules.table import PRECISION_BITS
+from aiperf.rules.official_run import PRECISION_BITS
 from aiperf.run_directory.recorded_files import changed_files
 from analysis.reading.run_data import RunData
 from analysis.reading.telemetry import NodeSeries

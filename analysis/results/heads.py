@@ -20,7 +20,7 @@ from pathlib import Path
 from aiperf.config.duration import format_duration
 from aiperf.errors import AiperfError, UsageError
 from aiperf.records.chain import hash_of
-from aiperf.records.files import read_from
+from aiperf.records.history_files import read_from
 from aiperf.records.record import decode_record
 from aiperf.run_directory.recorded_files import unnamed_files
 from aiperf.untrusted.reading import MIB, read_bounded

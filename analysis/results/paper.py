@@ -15,8 +15,8 @@ from analysis.output.page.machine import hardware_of
 from analysis.reading.run_data import RunData
 from analysis.report.build import build_report
 from analysis.report.model import Report
-from analysis.results.archive import is_archive
 from analysis.results.source import opened_run, read_result_data
+from analysis.results.submission_package import is_archive
 
 
 def read_lines(paths: Sequence[Path]) -> list[Line]:

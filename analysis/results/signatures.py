@@ -23,7 +23,7 @@ from aiperf.untrusted.reading import read_bounded
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
-from analysis.results.archive import CHECKSUMS, SIGNATURE, STATEMENT, differences_to_checksums
+from analysis.results.submission_package import CHECKSUMS, SIGNATURE, STATEMENT, differences_to_checksums
 
 NAMESPACE = "aiperf"
 """`ssh-keygen -Y` keeps signatures for different purposes apart by it."""

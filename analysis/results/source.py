@@ -20,8 +20,8 @@ from aiperf.files import temporary_folder
 from aiperf.records.chain import hash_of
 from aiperf.records.damage import Damage
 from aiperf.records.run_head import final_head
+from aiperf.rules.official_run import RULES_VERSION
 from aiperf.rules.science import SCIENCE_RULES_VERSION
-from aiperf.rules.table import RULES_VERSION
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.run_directory.state import State
 from aiperf.storage.error_texts import in_words
@@ -31,9 +31,9 @@ from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.state import read_now
-from analysis.results.archive import is_archive, open_archive
 from analysis.results.heads import NOT_ASKED, Arrival, Dating, dating_of
 from analysis.results.signatures import verify_signature
+from analysis.results.submission_package import is_archive, open_archive
 
 _NUMBERS = np.dtype("<u8")
 Numbers = NDArray[np.uint64]

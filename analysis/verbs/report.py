@@ -13,7 +13,7 @@ from aiperf.clock import SystemClock
 from aiperf.config.duration import format_duration
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, EnvironmentNotReadyError, UsageError
 from aiperf.run_directory.changes import look_at
-from aiperf.run_directory.measured import read_rows
+from aiperf.run_directory.micro_results import read_rows
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.run_directory.state import OVER, State, next_command
 from aiperf.storage.patience import PATIENCE
@@ -22,10 +22,10 @@ from analysis.reading.run_data import RunData
 from analysis.reading.workers import no_garbage_collection
 from analysis.report.build import build_report
 from analysis.report.state import recorded_state, seconds_left
-from analysis.results.archive import OWN_FILES, is_archive
 from analysis.results.glance import keep_status
 from analysis.results.source import opened_run, read_result_data
 from analysis.results.status import run_status
+from analysis.results.submission_package import OWN_FILES, is_archive
 from analysis.results.verify import examine
 
 PATIENCE_S = 10.0

@@ -16,8 +16,8 @@ from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.tables import make_table
 from aiperf.cli.units import count, si
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
-from analysis.results.history.facts import Facts, RunFacts, ScreeningFacts, try_facts
-from analysis.results.history.store import add, is_store, open_store, read_store
+from analysis.results.result_store.facts import Facts, RunFacts, ScreeningFacts, try_facts
+from analysis.results.result_store.store import add, is_store, open_store, read_store
 
 STORE = Path("results.sqlite")
 

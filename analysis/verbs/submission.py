@@ -19,8 +19,8 @@ from analysis.reading.run_data import RunData
 from analysis.report.build import build_report
 from analysis.report.model import Report
 from analysis.report.state import read_now
-from analysis.results.archive import write_archive
 from analysis.results.signatures import sign, statement_of
+from analysis.results.submission_package import write_archive
 
 
 def _configure_export(parser: argparse.ArgumentParser) -> None:

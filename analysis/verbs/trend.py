@@ -22,9 +22,9 @@ from aiperf.screening.measures import MEASURES
 from analysis.output.frames import csv_text
 from analysis.output.page import vocabulary as words
 from analysis.output.pages import render
-from analysis.results.history.chart import trend_chart
-from analysis.results.history.facts import Facts, try_facts
-from analysis.results.history.trend import By, Change, Series, TrendDocument, TrendRow, trend, trend_frame
+from analysis.results.result_store.chart import trend_chart
+from analysis.results.result_store.facts import Facts, try_facts
+from analysis.results.result_store.trend import By, Change, Series, TrendDocument, TrendRow, trend, trend_frame
 
 DATE = len("2026-01-31 12:00")
 OF_RUNS = {"score_ops": "score", "regulated_score_ops": "regulated", "images_per_second": "images/s", "error": "error"}
@@ -104,7 +104,7 @@ def _trend(arguments: argparse.Namespace) -> int:
 def _stored(store: Path | None) -> list[Facts]:
     if store is None:
         return []
-    from analysis.results.history.store import read_store  # noqa: PLC0415  (SQLite, which a Python may lack)
+    from analysis.results.result_store.store import read_store  # noqa: PLC0415  (SQLite, which a Python may lack)
 
     return read_store(store)
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from selenium.webdriver import Chrome
 
 from aiperf.records.bodies import EpochCompleted
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import RunPaths, open_run
 from benchmarks.scale.made.records import generate
 from tests.support.browser import DESKTOP, open_page, show

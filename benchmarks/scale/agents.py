@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from aiperf.records.bodies import RunReleased
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from tests.faults.books import Books, recorded, reported, wrong_ends
 from tests.faults.watched import Watched

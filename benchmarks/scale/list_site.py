@@ -24,8 +24,8 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.results.archive import write_archive
 from analysis.results.signatures import sign, statement_of
+from analysis.results.submission_package import write_archive
 from tests.support.forging import rewrite
 from tests.support.virtual.lifecycle import conduct_virtually
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from aiperf.network.architecture import Architecture
 from aiperf.records.bodies import AnyBody, EpochCompleted, TrialEnded, TrialStarted
 from aiperf.records.cursor import Cursor
-from aiperf.records.files import Batch
+from aiperf.records.history_files import Batch
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from aiperf.clock import SystemClock
 from aiperf.config.settings import RunConfig, load_config
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths

@@ -14,7 +14,7 @@ import numpy as np
 from aiperf.network.architecture import Architecture
 from aiperf.records.bodies import AnyBody, EpochCompleted, TrialEnded, TrialStarted
 from aiperf.records.cursor import Cursor
-from aiperf.records.files import Batch
+from aiperf.records.history_files import Batch
 from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 from replica.search.demo.architectures import OBJECTIVES, evaluate

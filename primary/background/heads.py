@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 from aiperf.config.sections.run import is_url
 from aiperf.files import append_once
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.rules.score import GRID_MS
 
 log = logging.getLogger(__name__)

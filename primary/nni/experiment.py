@@ -26,7 +26,7 @@ from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
 from aiperf.files import why_unwritable, write_atomically
 from aiperf.host import this_host
 from aiperf.processes import SAFE_PATH, last_lines, python_module
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.claim import identity_of, is_held_here

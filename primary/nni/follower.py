@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiperf.facts import EpochFacts
 from aiperf.records.entries import TrialLedger
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.paths import RunPaths
 

@@ -6,7 +6,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.records.ledger import Ledger
 from aiperf.rules.schedule import Assignment, next_assignment
 from aiperf.wire.messages import Finished, Job
-from primary.work.resumable import RESUMABLE, Interrupted
+from primary.work.interrupted import RESUMABLE, Interrupted
 
 
 class AutomlRounds:

@@ -10,7 +10,7 @@ from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
 from aiperf.seeds import fold_seed
 from aiperf.wire.messages import Finished, Job
-from primary.work.resumable import RESUMABLE, Interrupted
+from primary.work.interrupted import RESUMABLE, Interrupted
 
 Model = tuple[str, int]
 """A workload and the number of an instance."""

@@ -13,9 +13,9 @@ from aiperf.cli.lines import say_json, warn
 from aiperf.cli.tables import print_line
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.run_directory.paths import RunPaths, open_run
-from analysis.results.archive import is_archive
 from analysis.results.signatures import stated_head
 from analysis.results.source import opened_run
+from analysis.results.submission_package import is_archive
 from referee.audit.procedure import DRAWS, STEPS, AuditOrder, audit
 
 

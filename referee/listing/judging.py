@@ -11,12 +11,12 @@ from pathlib import Path
 
 from aiperf.host import this_host
 from analysis.report.model import Report, ViolationPart
-from analysis.results.archive import SIGNATURE, STATEMENT
 from analysis.results.copies import alphabets_of
 from analysis.results.heads import Dating
 from analysis.results.ranking import system_name
 from analysis.results.signatures import signer_of
 from analysis.results.source import RunResult
+from analysis.results.submission_package import SIGNATURE, STATEMENT
 from referee.listing.reading import Facts, folder_of
 from referee.listing.submissions import Submission
 

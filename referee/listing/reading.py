@@ -29,13 +29,13 @@ from analysis.reading.workers import Workers
 from analysis.report.build import build_report
 from analysis.report.estimates import Part
 from analysis.report.model import Report
-from analysis.results.archive import SIGNATURE, STATEMENT
-from analysis.results.compliance import differences_to_stored
 from analysis.results.heads import MOST_BYTES, Dating, dating_of, read_arrivals
 from analysis.results.ranking import ORDERS, rank
+from analysis.results.recomputed_report import differences_to_stored
 from analysis.results.science import rank_workloads
 from analysis.results.signatures import difference_to_statement
 from analysis.results.source import RunResult, evidence_of, opened_run, read_result_data, run_identity
+from analysis.results.submission_package import SIGNATURE, STATEMENT
 from referee.listing.submissions import Submission, is_plain
 
 RESULTS = "results"

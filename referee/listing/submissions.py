@@ -18,7 +18,7 @@ from aiperf.errors import RunDirectoryError, UsageError
 from aiperf.untrusted.documents import read_document
 from aiperf.untrusted.folders import is_technical
 from aiperf.untrusted.reading import json_object, read_outside, reason_of
-from analysis.results.archive import is_archive
+from analysis.results.submission_package import is_archive
 
 ARCHIVES = (".tar.gz", ".tgz")
 DESCRIPTION = ".system.json"

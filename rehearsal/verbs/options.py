@@ -14,7 +14,7 @@ from aiperf.errors import ConfigError
 from aiperf.untrusted.text import shown
 from rehearsal.lifecycle import Rehearsal, SearchKind
 from rehearsal.machine.file import FOLDER, AllReduceSection, MachineFile, known_machines, read_machine
-from rehearsal.machine.measured import measured
+from rehearsal.machine.from_measurements import measured
 from rehearsal.pace import all_reduce_s
 
 MOST_REAL = 64

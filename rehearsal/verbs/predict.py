@@ -16,7 +16,7 @@ from aiperf.cli.units import interval, number, percent, si
 from aiperf.errors import EXIT_DONE
 from analysis.output.pictures import save_drawing
 from rehearsal.figure import prediction_chart
-from rehearsal.machine.measured import text_of
+from rehearsal.machine.from_measurements import text_of
 from rehearsal.prediction import LARGEST_REHEARSED, Band, Predicted, PredictedGroups, predict
 from rehearsal.verbs.options import add_rehearsal_options, read_rehearsal
 

@@ -31,12 +31,12 @@ from aiperf.host import this_host
 from aiperf.machine.accelerators import visible_devices
 from aiperf.machine.description import folders_of
 from aiperf.machine.job import give_job_back
-from aiperf.machine.measured import Measured
+from aiperf.machine.micro_report import Measured
 from aiperf.machine.node import describe_node
 from aiperf.machine.telemetry import telemetry
 from aiperf.processes import MessageOutput, open_input
 from aiperf.records.bodies import PhaseBegan, TrialFailed
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.signals import heed

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from aiperf.clock import Clock
 from aiperf.errors import StorageError
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import PATIENCE, Patience, Waits
 from aiperf.wire.messages import Message, StorageWait

@@ -14,10 +14,10 @@ from aiperf.config.space import Hyperparameters, Space
 from aiperf.errors import DigestDamagedError, TrialFailedError
 from aiperf.network.architecture import Architecture
 from aiperf.records.cursor import Cursor
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
-from replica.search.history import Evidence, RecordedEvidence, Source, of_digest
+from replica.search.known_trials import Evidence, RecordedEvidence, Source, of_digest
 from replica.search.observations import Observations, Observed, Summary
 from replica.search.outcomes import OutcomeTable, RankedTrial, Start, Training, training_of
 from replica.search.outlines import Family

@@ -18,7 +18,7 @@ from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
 from aiperf.frameworks import import_lean
 from aiperf.machine.accelerators import invisible_reason, own_accelerator
-from aiperf.machine.memory import prefer_oom_kill
+from aiperf.machine.oom_order import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry
 from aiperf.ranks import first_local_rank, rank_numbers
 from aiperf.run_directory.paths import RunPaths

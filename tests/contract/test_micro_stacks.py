@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from replica.measure.micro.operands import make_operands, without_ties
-from replica.measure.micro.runner import reference, relative_error
 from replica.measure.micro.stacks import STACKS, missing
 from replica.measure.micro.stacks.contract import TOLERANCES, Stack, UnsupportedError
+from replica.measure.micro.suite import reference, relative_error
 from tests.support.folders import ROOT
 from workloads.micro import Case, Work, gemm, triad
 

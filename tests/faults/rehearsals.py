@@ -19,7 +19,7 @@ from aiperf.cli.lines import say
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.records.bodies import JobIssued, TrialClosed, TrialEnded
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report

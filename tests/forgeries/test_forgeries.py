@@ -25,7 +25,7 @@ The rows of the table are classes of forgery (docs/trust.md):
 17. Evidence, witnesses and chain themselves: `files`.
 18. Submissions made from those of others, releases and names of others: test_competitors.
 19. Trainings let fail, and free settings: `claims`.
-20. Other numbers in a stored report: tests/unit/analysis/test_compliance.py.
+20. Other numbers in a stored report: tests/unit/analysis/test_recomputed_report.py.
 21. Kept weights that were trained on validation images, or are others than they are said to be, and
     draws that were chosen: test_audited.
 22. Losses of replicas that were removed: test_results. Waits and all-reduces longer than the

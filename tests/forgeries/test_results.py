@@ -12,7 +12,7 @@ import pytest
 from aiperf.__main__ import main
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.records.bodies import ReplicaLost, RunResumed, TrialClosed, TrialFailed
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.results.source import RunResult

@@ -25,13 +25,13 @@ Reader = Callable[[bytes, Path], object]
 
 
 def _records() -> Reader:
-    from aiperf.records.files import decode_lines
+    from aiperf.records.history_files import decode_lines
 
     return lambda data, _: decode_lines("replica-0000-1.jsonl", enumerate(data.split(b"\n"), start=1))
 
 
 def _archives() -> Reader:
-    from analysis.results.archive import open_archive
+    from analysis.results.submission_package import open_archive
 
     def read(data: bytes, folder: Path) -> object:
         (folder / "x.tar.gz").write_bytes(gzip.compress(data, 1))
@@ -57,7 +57,7 @@ READERS = {"records": _records, "archives": _archives, "manifests": _manifests}
 
 def write_seeds(name: str, folder: Path) -> None:
     """Honest input of a reader, which the search changes."""
-    from analysis.results.archive import write_archive
+    from analysis.results.submission_package import write_archive
     from tests.support.hand_made import HandMadeRun
 
     run = HandMadeRun(folder / "run").at(0).release(60).at(1).start_trial(1).at(30).epoch(1, 1).support(60).end(60)

@@ -39,7 +39,7 @@ from aiperf.records.bodies import (
 )
 from aiperf.records.chain import first_link, hash_of
 from aiperf.records.cursor import Cursor
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.records.ledger import Ledger
 from aiperf.records.lineage import epochs_of_training
 from aiperf.rules.prediction import predicted_accuracy

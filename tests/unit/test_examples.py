@@ -13,7 +13,7 @@ from aiperf.__main__ import parser_of
 from aiperf.cli.run_options import read_run_options
 from aiperf.config.datasets import IMAGENET
 from aiperf.config.settings import load_config
-from aiperf.rules.table import RESNET50_OPERATIONS, RunFacts, violations
+from aiperf.rules.official_run import RESNET50_OPERATIONS, RunFacts, violations
 from tests.support.folders import ROOT
 from tests.support.hand_made import aiperf
 

@@ -8,8 +8,8 @@ from aiperf.cli.units import count, number, of_asked, percent, si
 from aiperf.config.duration import format_duration
 from aiperf.run_directory.state import IN_PROGRESS
 from analysis.output.page.machine import Machine
-from analysis.report.cluster.effects import FEWEST
 from analysis.report.cluster.health import WORDS
+from analysis.report.cluster.judgement import FEWEST
 from analysis.report.estimates import ComparisonPart, CostPart, EffectPart, GoodputPart, HealthPart, NodeHoursPart
 from analysis.report.model import AssumedPart, Report, TrialPart
 

@@ -12,7 +12,7 @@ from aiperf.records.chain import hash_of
 from aiperf.records.cursor import Cursor, parse_cursor
 from aiperf.records.damage import Damage
 from aiperf.records.digest.entries import PREFIX
-from aiperf.records.files import read_from
+from aiperf.records.history_files import read_from
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.digests import hashes_in_digest
 from analysis.reading.integrity.view import PrimaryRecords, RunView, TrialTrace

@@ -15,8 +15,8 @@ from aiperf.clock import parse_utc
 from aiperf.errors import RunDirectoryError
 from aiperf.run_directory.paths import RunPaths
 from aiperf.untrusted.reading import MIB, read_bounded, read_outside, shortened
-from analysis.reading.meters.curve import Curve, curve_of
 from analysis.reading.meters.declared import Declared, Meter, declared
+from analysis.reading.meters.integration import Curve, curve_of
 
 MOST_BYTES = 256 * MIB
 """Size of a CSV file: a reading a second for a month has 100 MiB."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from aiperf.rules.table import MAXIMUM_ERROR
+from aiperf.rules.official_run import MAXIMUM_ERROR
 from aiperf.rules.work import WorkColumns
 from analysis.reading.run_data import RunData
 from analysis.reading.samples import Series

@@ -19,7 +19,7 @@ from aiperf.network.operations import LayerCount, NetworkCount, count
 from aiperf.network.roofline import Bound, ImageTimes, Peaks, bound_of, image_times
 from aiperf.records.bodies import TrialStarted, WorkloadStarted
 from aiperf.run_directory.architectures import ArchitectureStore
-from aiperf.run_directory.measured import SUITE_PRECISIONS, MicroRow
+from aiperf.run_directory.micro_results import SUITE_PRECISIONS, MicroRow
 from analysis.reading.run_data import RunData
 from analysis.report.devices import Machine, devices_of, machines, replicas_of_node
 from analysis.report.rates.pace import trained_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiperf.rules import science
-from aiperf.rules.table import RULES
+from aiperf.rules.official_run import RULES
 from primary.doctor.contract import Evidence, Finding
 from primary.preflight import unmet_rules
 

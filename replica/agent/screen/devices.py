@@ -23,7 +23,7 @@ from aiperf.machine.health import held_by_quota_s
 from aiperf.machine.node import shared_cpus
 from aiperf.machine.vendors import Accelerator, vendor_of_node
 from aiperf.processes import describe_exit, end_group, python_module, spawn
-from aiperf.run_directory.measured import SUITE_PRECISIONS
+from aiperf.run_directory.micro_results import SUITE_PRECISIONS
 from aiperf.screening.judgement import DCGM
 from aiperf.screening.messages import CPUS, STORAGE, WORKING, Row, ScreenRequest, kind_of_cpus, read_row, write_request
 

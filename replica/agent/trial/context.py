@@ -9,9 +9,9 @@ from functools import partial
 from aiperf.clock import Clock
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
-from aiperf.machine.measured import Measured
+from aiperf.machine.micro_report import Measured
 from aiperf.machine.node import NodeFacts, describe_node
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Message
 from replica.agent.trial.trainer import StartTrainer

@@ -16,7 +16,7 @@ from typing import Any, Self
 from aiperf.clock import wait_awake
 from aiperf.errors import MessageError, TrialFailedError
 from aiperf.files import move
-from aiperf.machine.memory import prefer_oom_kill
+from aiperf.machine.oom_order import prefer_oom_kill
 from aiperf.processes import (
     MemoryKills,
     describe_exit,

@@ -22,14 +22,14 @@ from aiperf.cli.units import percent, si
 from aiperf.clock import SystemClock
 from aiperf.errors import EXIT_DONE, EnvironmentNotReadyError, UsageError
 from aiperf.frameworks import import_lean
-from aiperf.machine.energy import energy_of
+from aiperf.machine.energy_counters import energy_of
 from aiperf.network.roofline import ITEM_SIZES
 from aiperf.processes import python_module
 from aiperf.untrusted.text import for_cell, shown
 from replica.measure.micro.measure import FULL, QUICK
-from replica.measure.micro.runner import BATCHES, Runner
 from replica.measure.micro.sizes import energy_counter
 from replica.measure.micro.stacks import STACKS, missing
+from replica.measure.micro.suite import BATCHES, Runner
 from workloads.micro import OPERATORS, selected
 
 Row = dict[str, Any]

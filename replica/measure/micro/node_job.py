@@ -17,10 +17,10 @@ from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE
 from aiperf.files import write_atomically
-from aiperf.machine.measured import Measured
+from aiperf.machine.micro_report import Measured
 from aiperf.processes import SAFE_PATH, describe_exit, end_group, python_module
 from aiperf.records.chain import hash_of
-from aiperf.run_directory.measured import SUITE_PRECISIONS, NodeResult, claim_node, encoded, file_name, rows_of
+from aiperf.run_directory.micro_results import SUITE_PRECISIONS, NodeResult, claim_node, encoded, file_name, rows_of
 from aiperf.run_directory.paths import RunPaths, measured_file
 
 log = logging.getLogger(__name__)

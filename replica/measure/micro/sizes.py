@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiperf.host import Host, this_host
 from aiperf.machine.accelerators import find_accelerators
-from aiperf.machine.energy import AcceleratorCounter, Counter, cpu_packages
+from aiperf.machine.energy_counters import AcceleratorCounter, Counter, cpu_packages
 from replica.measure.micro.stacks.contract import TooLargeError
 from workloads.micro import Work, group, triad
 

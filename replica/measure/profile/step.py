@@ -23,7 +23,7 @@ from aiperf.answers import LOCALE, ask_and_wait
 from aiperf.clock import SystemClock, format_utc
 from aiperf.errors import AiperfError
 from aiperf.host import CAP_PERFMON, CAP_SYS_ADMIN, this_host
-from aiperf.machine.memory import prefer_oom_kill
+from aiperf.machine.oom_order import prefer_oom_kill
 from aiperf.network.operations import count
 from aiperf.ranks import rank_numbers
 from replica.measure.profile.executed import COUNTS, choose_count

@@ -22,9 +22,9 @@ from aiperf.host import this_host
 from aiperf.network.roofline import ITEM_SIZES
 from aiperf.screening.messages import Row
 from replica.measure.micro.measure import FULL, QUICK
-from replica.measure.micro.runner import Runner
 from replica.measure.micro.sizes import last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import Stack
+from replica.measure.micro.suite import Runner
 from workloads.micro import Case, Direction, Work, gemm
 
 CONVOLUTION = Case("conv", "dense2d", 64, (56, 56), 64, (3, 3), (1, 1))

@@ -12,7 +12,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from aiperf.clock import Clock
-from replica.trainer.servers.memory import Event, Memory, Row
+from replica.trainer.servers.lasting_state import Event, Memory, Row
 from replica.trainer.servers.optimisers.contract import Vector
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,

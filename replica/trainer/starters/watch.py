@@ -21,7 +21,7 @@ from aiperf.clock import SystemClock
 from aiperf.processes import describe_exit, end_sessions
 from aiperf.rules.asynchrony import RETURNS
 from aiperf.signals import die_with_parent, not_to_outlive
-from replica.trainer.servers.memory import MEMORY, new_memory
+from replica.trainer.servers.lasting_state import MEMORY, new_memory
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
 from replica.trainer.starters.groups import END, Groups

@@ -16,7 +16,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import UsageError
 from aiperf.network.operations import count
 from aiperf.records.bodies import AnyBody, JobIssued, RunEnded, TrialClosed
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.claim import Claim, find_holder
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths

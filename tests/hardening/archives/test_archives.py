@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.run_directory.paths import RunPaths
-from analysis.results import archive as archives
-from analysis.results.archive import LEAST_LIMIT, PACKED_AT, write_archive
+from analysis.results import submission_package as archives
 from analysis.results.source import RunResult, opened_run, read_result, try_result
+from analysis.results.submission_package import LEAST_LIMIT, PACKED_AT, write_archive
 from tests.hardening.archives.hostile import (
     ADDED,
     bomb,

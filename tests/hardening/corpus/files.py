@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aiperf.config.dataset_manifest import MANIFEST_NAME, read_dataset_manifest, read_index
-from analysis.results.archive import write_archive
 from analysis.results.source import read_result
+from analysis.results.submission_package import write_archive
 from tests.hardening.archives import hostile
 from tests.hardening.corpus.case import Case, changed, complaint, variants
 from tests.hardening.readers import test_data_sets as data

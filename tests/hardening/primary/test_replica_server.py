@@ -13,7 +13,7 @@ import pytest
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, StorageError
 from aiperf.records.bodies import AnyBody, EpochCompleted, JobIssued, ReplicaLost, RunEnded, TrialClosed
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job, ToPrimary
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec

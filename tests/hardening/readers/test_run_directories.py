@@ -25,14 +25,14 @@ from aiperf.records.bodies import (
     TrialEnded,
     TrialStarted,
 )
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths, open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.results.archive import open_archive, write_archive
 from analysis.results.source import try_result
 from analysis.results.status import run_status
+from analysis.results.submission_package import open_archive, write_archive
 from analysis.results.verify import notes_of, verify
 from primary.context import SystemFile
 from tests.support.forging import Change, rewrite, unchain

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from aiperf.records.bodies import EpochCompleted, EpochWitnessed, ReplicaLost, RunEnded
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import open_run
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report

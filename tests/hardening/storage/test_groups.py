@@ -14,7 +14,7 @@ import pytest
 
 from aiperf.errors import StorageError
 from aiperf.records.bodies import PhaseBegan
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from tests.support.hand_made import ManualClock
 

@@ -14,7 +14,7 @@ WAYS = ("aiperf/files.py", "aiperf/storage/")
 
 ELSEWHERE = {
     "aiperf/run_directory/disk.py": "the claim: it waits at the start only, when nothing else works",
-    "analysis/results/archive.py": "an archive that a referee opens",
+    "analysis/results/submission_package.py": "an archive that a referee opens",
     "analysis/results/signatures.py": "temporary files of a signature",
     "primary/background/outputs.py": "the output of a run whose terminal is gone: like the terminal, it never waits",
     "primary/importing/cli.py": "a configuration for the user",
@@ -25,7 +25,7 @@ ELSEWHERE = {
     "replica/measure/counting/source.py": "temporary files of `aiperf ops`",
     "workloads/datasets/": "data sets",
     "replica/agent/examine/facts.py": "a probe of the node, removed again",
-    "aiperf/machine/memory.py": "/proc",
+    "aiperf/machine/oom_order.py": "/proc",
     "replica/measure/profile/cli.py": "temporary files of `aiperf profile`",
     "replica/measure/profile/step.py": "temporary files of `aiperf profile`",
     "replica/measure/screen/storage.py": "files whose writing is measured, removed again",

@@ -16,7 +16,7 @@ from aiperf.cli.command import Command
 from aiperf.errors import EXIT_ENVIRONMENT, StorageError
 from aiperf.files import append, can_write, write_atomically
 from aiperf.records.bodies import PhaseBegan
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.appended import AppendedFile
 from aiperf.storage.durable import ANSWERS_OF_LINKS, publish

@@ -12,7 +12,7 @@ import pytest
 from aiperf.__main__ import main
 from aiperf.config.settings import load_config
 from aiperf.records.bodies import GroupExchanged, TrialFailed, WorkloadStarted
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report

@@ -10,7 +10,7 @@ import pytest
 from aiperf.__main__ import main
 from aiperf.errors import RunDirectoryError
 from rehearsal.machine.file import MachineFile, read_machine
-from rehearsal.machine.measured import measured, text_of
+from rehearsal.machine.from_measurements import measured, text_of
 from tests.support.hand_made import HandMadeRun
 
 KNOWN = """

@@ -17,7 +17,7 @@ import pytest
 from aiperf.__main__ import main
 from aiperf.config.settings import load_config
 from aiperf.records.bodies import EpochCompleted, JobIssued, ProgressMade, TrialStarted
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Message, Recorded
 from analysis.reading.run_data import read_run
@@ -26,7 +26,7 @@ from analysis.results.ranking import rank
 from analysis.results.source import read_result
 from analysis.verbs.ranking_page import date_of
 from benchmarks.scale.slow import rehearsed as rehearsed_slow
-from primary.work.resumable import Interrupted
+from primary.work.interrupted import Interrupted
 from referee.replay import replay
 from rehearsal.lifecycle import Rehearsal, conduct
 from rehearsal.machine.file import MachineFile, read_machine

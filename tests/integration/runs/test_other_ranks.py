@@ -13,7 +13,7 @@ from msgspec import structs
 
 from aiperf.facts import EpochFacts
 from aiperf.records.bodies import EpochCompleted
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.wire.messages import Begin, TrainerEpoch
 from analysis.reading.run_data import read_run

@@ -13,7 +13,7 @@ from aiperf.config.settings import load_config
 from aiperf.facts import Stamped
 from aiperf.records.bodies import EpochWitnessed, JobIssued, TrialClosed
 from aiperf.records.chain import hash_of
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.records.reading import read_ledger
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run

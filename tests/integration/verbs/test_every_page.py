@@ -33,10 +33,10 @@ from analysis.reading.profile import (
 )
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.results.history.facts import Facts, run_facts, screening_facts
-from analysis.results.history.trend import TrendDocument, trend
 from analysis.results.paper import read_lines
 from analysis.results.ranking import rank
+from analysis.results.result_store.facts import Facts, run_facts, screening_facts
+from analysis.results.result_store.trend import TrendDocument, trend
 from analysis.results.scaling.chart import scaling_chart
 from analysis.results.scaling.rows import scaling_rows
 from analysis.results.science import rank_workloads

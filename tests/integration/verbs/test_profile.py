@@ -21,7 +21,7 @@ from aiperf.network.science import SCIENCE_1
 from aiperf.processes import python_module
 from analysis.output.page.vocabulary import readable_time
 from analysis.reading.profile import KindWork, read_profile
-from rehearsal.machine.measured import measured
+from rehearsal.machine.from_measurements import measured
 from replica.measure.profile.cli import profile_step
 from replica.measure.profile.settings import ProfileSettings, resized
 from replica.trainer.frameworks import FRAMEWORKS

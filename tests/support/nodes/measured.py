@@ -10,7 +10,7 @@ from aiperf.files import write_atomically
 from aiperf.host import this_host
 from aiperf.records.bodies import NodeMeasured
 from aiperf.records.chain import hash_of
-from aiperf.run_directory.measured import MicroRow, NodeResult, decoded_node, encoded, file_name
+from aiperf.run_directory.micro_results import MicroRow, NodeResult, decoded_node, encoded, file_name
 from aiperf.run_directory.paths import RunPaths, measured_file
 from tests.support.hand_made import HandMadeRun, aiperf
 from tests.support.runs import raw_records, report

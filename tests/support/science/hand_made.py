@@ -22,7 +22,7 @@ from aiperf.records.bodies import (
     TrialFailed,
     WorkloadStarted,
 )
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.rules.science import IMAGES as EPOCH_IMAGES
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.seeds import fold_seed

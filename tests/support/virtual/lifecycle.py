@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from aiperf.config.settings import RunConfig
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths

@@ -10,7 +10,7 @@ from pathlib import Path
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.facts import EpochFacts, ProgressFacts
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import (
     Begin,

@@ -11,8 +11,8 @@ import pytest
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError, UsageError
 from aiperf.records.run_head import final_head
 from aiperf.run_directory.paths import RunPaths
-from analysis.results.archive import open_archive
 from analysis.results.signatures import sign, verify_signature
+from analysis.results.submission_package import open_archive
 from tests.support.hand_made import HandMadeRun, aiperf
 
 

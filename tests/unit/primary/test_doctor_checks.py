@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from aiperf import __version__
 from aiperf.config.settings import load_config
 from aiperf.examination import Examination, FrameworkFacts, MemoryFacts, ProbeFacts
-from aiperf.rules.table import RULES
+from aiperf.rules.official_run import RULES
 from primary.doctor.checks import CHECKS, findings_of
 from primary.doctor.checks.rules import REMEDIES
 from primary.doctor.contract import Answer, Evidence, Finding, Said, replicas_in_words, together

@@ -11,7 +11,7 @@ import pytest
 from aiperf import __version__
 from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.lines import encode

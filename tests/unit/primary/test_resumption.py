@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.errors import UsageError
 from aiperf.records.bodies import JobIssued, PhaseBegan, RunEnded, TrialClosed
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.durable import refresh

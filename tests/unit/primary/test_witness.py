@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.errors import StorageError
 from aiperf.records.bodies import AnyBody, EpochWitnessed, TrialClosed
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.wire.lines import encode
 from aiperf.wire.messages import CANCELLED, Closing, Finished, Message, Recorded
 from primary.launchers import Exit, ReplicaSpec

@@ -14,7 +14,7 @@ from aiperf.config.datasets import IMAGENET
 from aiperf.errors import ConfigError
 from aiperf.network.operations import count
 from rehearsal.machine.file import FOLDER, AllReduceSection, CurveSection, MachineFile, read_machine
-from rehearsal.machine.measured import text_of
+from rehearsal.machine.from_measurements import text_of
 from rehearsal.pace import all_reduce_s, pace_of
 from rehearsal.prediction import Band, FirstLimit, Predicted, _band, _clipped, _regulated
 from rehearsal.subject import Curve

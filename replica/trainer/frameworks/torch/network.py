@@ -20,7 +20,7 @@ import keras
 import torch
 
 from replica.trainer.failures import is_out_of_memory
-from replica.trainer.frameworks.torch.operations import (
+from replica.trainer.frameworks.torch.layers import (
     FRESH,
     NO_EDGES,
     OPERATIONS,

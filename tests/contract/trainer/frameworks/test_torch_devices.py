@@ -101,7 +101,7 @@ def test_the_fused_descent_scales_the_loss_as_keras_does(trains_on: str) -> None
 def test_masks_are_those_of_kerass_generator_also_after_its_state_was_set(trains_on: str) -> None:
     import torch
 
-    from replica.trainer.frameworks.torch.operations import Draws
+    from replica.trainer.frameworks.torch.layers import Draws
 
     mine, other = (keras.random.SeedGenerator(987_654_321) for _ in range(2))
     draws, like = Draws(mine), torch.zeros(5, 3)

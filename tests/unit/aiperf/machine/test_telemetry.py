@@ -13,7 +13,7 @@ import pytest
 from aiperf.clock import format_utc
 from aiperf.machine import telemetry
 from aiperf.machine.accelerators import AcceleratorSamples
-from aiperf.machine.energy import CpuPackages
+from aiperf.machine.energy_counters import CpuPackages
 from aiperf.machine.telemetry import CpuPower, Telemetry
 from aiperf.run_directory.checksums import without_seal
 from aiperf.run_directory.paths import open_run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.records.bodies import PhaseBegan
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.run_directory.paths import open_run
 from aiperf.wire.messages import Phase

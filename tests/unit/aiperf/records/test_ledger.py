@@ -8,7 +8,7 @@ from pathlib import Path
 from aiperf.network.operations import Operations
 from aiperf.records.bodies import EpochCompleted, RunResumed, TrialEnded
 from aiperf.records.columns import EPOCH
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.records.lineage import best_quality
 from aiperf.records.record import Record

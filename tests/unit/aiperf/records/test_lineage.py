@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.records.lineage import best_quality, epochs_of_training, first_ranks
 from search_space.resnet import resnet

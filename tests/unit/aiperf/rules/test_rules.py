@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.config.datasets import REGISTERED
 from aiperf.config.settings import load_config
-from aiperf.rules.table import (
+from aiperf.rules.official_run import (
     HPO_POINTS,
     MAXIMUM_GROWTH,
     MINIMUM_EPOCHS,

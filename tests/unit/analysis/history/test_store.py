@@ -17,8 +17,8 @@ from aiperf.__main__ import main
 from aiperf.errors import AiperfError, EnvironmentNotReadyError, RunDirectoryError
 from aiperf.screening.measures import MEASURES
 from analysis.output.page.vocabulary import PHASES
-from analysis.results.history import store
-from analysis.results.history.facts import (
+from analysis.results.result_store import store
+from analysis.results.result_store.facts import (
     SHARES,
     AcceptanceFacts,
     DeviceFacts,
@@ -28,8 +28,8 @@ from analysis.results.history.facts import (
     run_facts,
     screening_facts,
 )
-from analysis.results.history.store import add, load_store, open_store, read_store
-from analysis.results.history.trend import trend
+from analysis.results.result_store.store import add, load_store, open_store, read_store
+from analysis.results.result_store.trend import trend
 from tests.support.folders import ROOT
 from tests.unit.analysis.history.made import result, screening
 
@@ -241,9 +241,9 @@ def test_an_error_in_the_middle_of_a_result_leaves_none_of_it(
 WRITER = """
 import sys
 from pathlib import Path
-from analysis.results.history.store import add, open_store
+from analysis.results.result_store.store import add, open_store
 from tests.unit.analysis.history.made import result
-from analysis.results.history.facts import Facts, run_facts
+from analysis.results.result_store.facts import Facts, run_facts
 facts = [Facts(run_facts(result(day))) for day in map(int, sys.argv[2:])]
 print("ready", flush=True)
 sys.stdin.readline()

@@ -15,9 +15,9 @@ import pytest
 
 from aiperf.__main__ import main
 from aiperf.screening.outcome import write_outcome
-from analysis.results.history.facts import AcceptanceFacts, Facts, run_facts, screening_facts
-from analysis.results.history.schema import schema
-from analysis.results.history.trend import COLUMNS, Series, TrendDocument, trend, trend_frame
+from analysis.results.result_store.facts import AcceptanceFacts, Facts, run_facts, screening_facts
+from analysis.results.result_store.schema import schema
+from analysis.results.result_store.trend import COLUMNS, Series, TrendDocument, trend, trend_frame
 from analysis.results.source import RunResult
 from analysis.verbs.trend import trend_page
 from tests.unit.analysis.history.made import base, day_of, result, screening

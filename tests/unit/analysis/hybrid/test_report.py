@@ -17,7 +17,7 @@ from analysis.output.tables import print_report
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.hybrid.parts import HybridPart, StalenessPart
-from analysis.results.compliance import check_result
+from analysis.results.recomputed_report import check_result
 from tests.support.science.hand_made import ScienceRun
 from tests.support.science.hybrid import (
     SHARE,

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from aiperf.records.bodies import JobIssued, RunEnded, RunReleased
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report

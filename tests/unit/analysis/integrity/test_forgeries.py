@@ -28,7 +28,7 @@ from aiperf.records.bodies import (
 )
 from aiperf.records.chain import hash_of
 from aiperf.records.cursor import Cursor
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.reading.workers import do_both
-from analysis.results.archive import unsealed, write_archive
+from analysis.results.submission_package import unsealed, write_archive
 from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun
 

@@ -11,7 +11,7 @@ import pytest
 from aiperf.network.operations import LayerCount, Operations, count
 from aiperf.network.roofline import Peaks, image_times
 from aiperf.records.bodies import NodeMeasured
-from aiperf.run_directory.measured import claim_node, decoded_node, file_name
+from aiperf.run_directory.micro_results import claim_node, decoded_node, file_name
 from aiperf.run_directory.paths import measured_file
 from analysis.output.figures.roofline import roofline_of
 from analysis.output.frames import csv_tables

@@ -9,7 +9,7 @@ from types import FrameType
 
 from aiperf import __version__
 from aiperf.config.settings import load_config
-from aiperf.records.files import HistoryWriter
+from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.lines import decode_to_agent, encode

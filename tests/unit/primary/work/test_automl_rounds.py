@@ -6,11 +6,11 @@ from pathlib import Path
 
 from aiperf.config.settings import load_config
 from aiperf.records.bodies import RunResumed, TrialEnded
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.wire.messages import Finished, Job
 from primary.work import WorkList, open_work
-from primary.work.resumable import MAX_RESUMPTIONS
+from primary.work.interrupted import MAX_RESUMPTIONS
 from tests.support.hand_made import HandMadeRun
 from tests.support.trainings.jobs import take
 

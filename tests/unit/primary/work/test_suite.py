@@ -12,7 +12,7 @@ from aiperf.records.ledger import Ledger
 from aiperf.records.record import Record
 from aiperf.wire.messages import Finished, Job
 from primary.work import WorkList, open_work
-from primary.work.resumable import MAX_RESUMPTIONS
+from primary.work.interrupted import MAX_RESUMPTIONS
 from tests.support.trainings.jobs import take
 
 SCIENCE = {

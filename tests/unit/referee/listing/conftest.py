@@ -17,9 +17,9 @@ from analysis.output.artifacts import write_numbers
 from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.results.archive import unsealed, write_archive
 from analysis.results.signatures import sign, statement_of
 from analysis.results.source import read_result
+from analysis.results.submission_package import unsealed, write_archive
 from referee.listing.judging import Listed, judged
 from referee.listing.reading import Facts
 from referee.listing.site import build

@@ -19,7 +19,7 @@ import pytest
 from aiperf.cli.units import count, interval, number, si
 from aiperf.config.duration import format_duration
 from analysis.report.model import Report
-from analysis.results.compliance import check_result
+from analysis.results.recomputed_report import check_result
 from analysis.results.science import SCIENCE_ORDERS
 from analysis.verbs.ranking_page import MEASURES
 from referee.listing.editions import editions_of

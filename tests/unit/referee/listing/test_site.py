@@ -21,7 +21,7 @@ from aiperf.errors import UsageError
 from aiperf.records.chain import hash_of
 from aiperf.records.record import decode_record
 from aiperf.run_directory.paths import RunPaths
-from analysis.results.compliance import check_result
+from analysis.results.recomputed_report import check_result
 from analysis.results.source import opened_run
 from referee.listing import reading
 from referee.listing.site import Built, build

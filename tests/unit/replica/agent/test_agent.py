@@ -15,11 +15,11 @@ import pytest
 from aiperf import host
 from aiperf.clock import SystemClock
 from aiperf.errors import EnvironmentNotReadyError
-from aiperf.machine.measured import Measured
+from aiperf.machine.micro_report import Measured
 from aiperf.processes import MessageOutput
 from aiperf.records.bodies import TrialEnded
 from aiperf.records.chain import hash_of
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.wire.lines import encode
 from aiperf.wire.messages import (
     Begin,

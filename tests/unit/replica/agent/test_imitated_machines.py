@@ -15,7 +15,7 @@ from aiperf.examination import Examination, ExamineRequest
 from aiperf.host import this_host
 from aiperf.machine.node import describe_node
 from aiperf.run_directory.holder import Machine
-from aiperf.run_directory.measured import file_name
+from aiperf.run_directory.micro_results import file_name
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.nodes import read_system
 from primary.doctor.checks import nodes

@@ -12,7 +12,7 @@ import pytest
 from aiperf.config.space import Hyperparameters
 from aiperf.network.architecture import Architecture
 from aiperf.records.cursor import Cursor
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.wire.messages import Job
 from replica.search.knowledge import Knowledge

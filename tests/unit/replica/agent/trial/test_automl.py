@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from aiperf.facts import BuiltFacts, EpochFacts
 from aiperf.records.bodies import JobIssued, PhaseBegan, TrialBuilt, TrialEnded, TrialStarted
-from aiperf.records.files import HistoryReader
+from aiperf.records.history_files import HistoryReader
 from aiperf.rules.prediction import predicted_accuracy
 from aiperf.wire.messages import (
     Begin,

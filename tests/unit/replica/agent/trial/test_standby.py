@@ -18,7 +18,7 @@ from aiperf.wire.messages import (
     TrainerPhase,
     TrainRequest,
 )
-from primary.work.resumable import RESUMABLE
+from primary.work.interrupted import RESUMABLE
 from replica.agent.trial.automl import Trial
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.standby import Standby

@@ -12,7 +12,7 @@ import pytest
 
 from aiperf.clock import SystemClock
 from aiperf.records.bodies import PhaseBegan
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.storage.patience import Patience
 from aiperf.wire.lines import encode
 from aiperf.wire.messages import (

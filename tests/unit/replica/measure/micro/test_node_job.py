@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.machine.measured import Measured
+from aiperf.machine.micro_report import Measured
 from aiperf.records.chain import hash_of
-from aiperf.run_directory.measured import decoded_node
+from aiperf.run_directory.micro_results import decoded_node
 from aiperf.run_directory.paths import RunPaths
 from replica.measure.micro.node_job import NodeJob
 from tests.support.nodes.measured import ROWS

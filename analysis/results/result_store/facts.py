@@ -27,8 +27,8 @@ from aiperf.untrusted.text import cut, for_terminal
 from analysis.output.page.machine import hardware_of
 from analysis.output.systems import framework
 from analysis.report.model import Report
-from analysis.results.archive import is_archive
 from analysis.results.source import REPORT_LIMITS, RunResult, read_result, why_unread
+from analysis.results.submission_package import is_archive
 
 Row = TypeVar("Row", bound=Struct)
 

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from aiperf.untrusted.schemas import schema_of
-from analysis.results.history import trend
+from analysis.results.result_store import trend
 
 
 def schema() -> dict[str, Any]:

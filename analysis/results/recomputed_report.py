@@ -1,4 +1,4 @@
-"""`aiperf check`: a run or a package against the rules, recomputed from its raw records."""
+"""A stored report against one computed again from the raw records: a part of `aiperf check`."""
 
 from __future__ import annotations
 

@@ -22,18 +22,18 @@ from aiperf.records.bodies import (
     RunEnded,
     ServerServed,
 )
-from aiperf.records.files import HistoryWriter
-from aiperf.rules.table import RULES
+from aiperf.records.history_files import HistoryWriter
+from aiperf.rules.official_run import RULES
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import open_run
 from analysis.output.artifacts import write_report
 from analysis.output.systems import mlperf_system
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.results import compliance as compliance_module
-from analysis.results.archive import write_archive
-from analysis.results.compliance import Compliance, check_result
+from analysis.results import recomputed_report
+from analysis.results.recomputed_report import Compliance, check_result
 from analysis.results.source import read_result
+from analysis.results.submission_package import write_archive
 from search_space.resnet import resnet
 from tests.support.forging import unchain
 from tests.support.hand_made import T0_MS, HandMadeRun
@@ -332,7 +332,7 @@ def test_a_report_of_another_program_is_compared_in_its_results_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = reported(tmp_path / "run", Story())
-    monkeypatch.setattr(compliance_module, "source_hash", lambda: "another")
+    monkeypatch.setattr(recomputed_report, "source_hash", lambda: "another")
     assert edited(root, lambda document: document.update(accelerators=7)).differences == ()
     assert edited(root, lambda document: document.update(error=0.01)).differences != ()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from aiperf.machine.energy import AcceleratorCounter, cpu_packages, energy_of
+from aiperf.machine.energy_counters import AcceleratorCounter, cpu_packages, energy_of
 from tests.support.driver import FakeDriver
 from tests.support.hand_made import ManualClock
 from tests.support.machines import Machine, imitate

@@ -16,7 +16,7 @@ from aiperf.errors import TrialFailedError
 from replica.trainer.collectives.rank import free_ports
 from replica.trainer.servers import zeromq
 from replica.trainer.servers.client import Servers, end_processes
-from replica.trainer.servers.memory import MEMORY, Event, Memory, Row, new_memory
+from replica.trainer.servers.lasting_state import MEMORY, Event, Memory, Row, new_memory
 from replica.trainer.servers.protocol import Setting, Tag
 from replica.trainer.servers.shard import Recipe, Shard
 from replica.trainer.servers.zeromq import KEYS, Keys, ZmqMailbox

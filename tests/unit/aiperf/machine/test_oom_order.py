@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from aiperf.errors import TrialFailedError
-from aiperf.machine import memory
+from aiperf.machine import oom_order
 from aiperf.processes import MemoryKills
 from aiperf.wire.messages import TrainRequest
 from replica.agent.trial import trainer_process
@@ -19,8 +19,8 @@ from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 
 def test_a_process_is_made_the_first_to_die() -> None:
     with subprocess.Popen(["sleep", "infinity"]) as child:
-        memory.prefer_oom_kill(child.pid)
-        assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == f"{memory.RANKS_FIRST}\n"
+        oom_order.prefer_oom_kill(child.pid)
+        assert Path(f"/proc/{child.pid}/oom_score_adj").read_text() == f"{oom_order.RANKS_FIRST}\n"
         child.kill()
 
 

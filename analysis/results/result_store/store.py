@@ -1,9 +1,9 @@
 """A store of results: one SQLite file with a table for each kind of facts.
 
-The tables are the classes of `analysis.results.history.facts`, their columns the fields. The file
-says that it is a store (application_id) and the version of its tables (user_version); nothing else
-is written to. Each result is a transaction of its own, so a command that ends early leaves whole
-results, and two writers wait for each other. A result that is added again is the same row.
+The tables are the classes of `analysis.results.result_store.facts`, their columns the fields. The
+file says that it is a store (application_id) and the version of its tables (user_version); nothing
+else is written to. Each result is a transaction of its own, so a command that ends early leaves
+whole results, and two writers wait for each other. A result that is added again is the same row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pandas as pd
 
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError
 from aiperf.untrusted.reading import reason_of
-from analysis.results.history.facts import AcceptanceFacts, DeviceFacts, Facts, RunFacts, ScreeningFacts
+from analysis.results.result_store.facts import AcceptanceFacts, DeviceFacts, Facts, RunFacts, ScreeningFacts
 
 try:
     import sqlite3

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from aiperf.errors import RecordDamagedError, StorageError
-from aiperf.records import files as history
+from aiperf.records import history_files as history
 from aiperf.records.bodies import PhaseBegan, ProgressMade, ReplicaReady, TrialEnded
 from aiperf.records.chain import broken_links, first_link
 from aiperf.records.cursor import Cursor, parse_cursor
-from aiperf.records.files import HistoryReader, HistoryWriter
+from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.records.record import Record, decode_record, encode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import Patience

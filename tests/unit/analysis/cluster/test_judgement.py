@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.report.cluster.effects import Effects, effects_of, habitual
+from analysis.report.cluster.judgement import Effects, effects_of, habitual
 
 TRAININGS = 12
 

@@ -24,9 +24,9 @@ from replica.measure.micro.operands import (
     occupancy,
 )
 from replica.measure.micro.results import Result
-from replica.measure.micro.runner import CHECKED_OPERATIONS, Runner, cut_out, reference
 from replica.measure.micro.sizes import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import UnsupportedError
+from replica.measure.micro.suite import CHECKED_OPERATIONS, Runner, cut_out, reference
 from tests.support.machines import MACHINES, MIB, imitate
 from workloads.micro import KINDS, SUITE, Case, Work, selected, triad
 
@@ -191,8 +191,8 @@ def test_a_long_call_is_repeated_less_often() -> None:
 def test_buffers_that_are_reused_or_wrong_are_found_before_anything_is_timed(
     kind: type[ReferenceKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
+    monkeypatch.setattr("replica.measure.micro.suite.SIZES", (32,))
+    monkeypatch.setattr("replica.measure.micro.suite.last_level_cache", lambda _: 4096)
     complaints: list[str] = []
     assert list(runner(FaultyStack(kind), complaints).run((SMALL,))) == []
     assert sum("differs from the reference" in text for text in complaints) == 2 + 1 + 3
@@ -207,8 +207,8 @@ def test_blocks_that_differ_are_noisy() -> None:
 
 
 def test_a_wrong_result_is_reported_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
+    monkeypatch.setattr("replica.measure.micro.suite.SIZES", (32,))
+    monkeypatch.setattr("replica.measure.micro.suite.last_level_cache", lambda _: 4096)
     complaints: list[str] = []
     assert list(runner(WrongStack(), complaints).run((SMALL,))) == []
     assert len(complaints) == 2 + 1 + 3
@@ -216,8 +216,8 @@ def test_a_wrong_result_is_reported_and_not_timed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_stack_cannot_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
+    monkeypatch.setattr("replica.measure.micro.suite.SIZES", (32,))
+    monkeypatch.setattr("replica.measure.micro.suite.last_level_cache", lambda _: 4096)
     complaints: list[str] = []
     assert list(runner(WithoutPrecision(), complaints).run((SMALL,))) == []
     first, rest = complaints
@@ -240,8 +240,8 @@ class Slow(ReferenceKernel):
 def test_a_pass_of_slow_calls_is_left_out_and_one_of_long_calls_has_no_larger_batches(
     call_s: float, batches: list[int], measured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
+    monkeypatch.setattr("replica.measure.micro.suite.SIZES", (32,))
+    monkeypatch.setattr("replica.measure.micro.suite.last_level_cache", lambda _: 4096)
     monkeypatch.setattr(Slow, "call_s", call_s)
     tried: list[Work] = []
 
@@ -276,8 +276,8 @@ def test_a_pass_of_slow_calls_is_left_out_and_one_of_long_calls_has_no_larger_ba
 def test_a_call_that_its_checked_part_predicts_to_be_slow_is_tried_once_unless_it_is_hopeless(
     part_s: float, whole_s: float, calls: int, said: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
+    monkeypatch.setattr("replica.measure.micro.suite.SIZES", (32,))
+    monkeypatch.setattr("replica.measure.micro.suite.last_level_cache", lambda _: 4096)
     case = Case("fc", "dense2d", 1 << 12, filters=1 << 11)
     assert 4 * cut_out(Work(case, "forward", 1)).operations == Work(case, "forward", 1).operations
     called: list[Work] = []
@@ -300,8 +300,8 @@ def test_a_call_that_its_checked_part_predicts_to_be_slow_is_tried_once_unless_i
 
 
 def test_results_have_shares_of_the_ceilings_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
+    monkeypatch.setattr("replica.measure.micro.suite.SIZES", (32,))
+    monkeypatch.setattr("replica.measure.micro.suite.last_level_cache", lambda _: 4096)
     complaints: list[str] = []
     gemm, streamed, *rows = (result.as_document() for result in runner(ReferenceStack(), complaints).run((SMALL,)))
     assert complaints == []
@@ -346,8 +346,8 @@ def test_copies_exceed_the_cache_twice_and_share_no_memory() -> None:
 
 
 def test_a_shape_beyond_memory_is_refused_by_name_and_the_rest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
-    monkeypatch.setattr("replica.measure.micro.runner.last_level_cache", lambda _: 4096)
+    monkeypatch.setattr("replica.measure.micro.suite.SIZES", (32,))
+    monkeypatch.setattr("replica.measure.micro.suite.last_level_cache", lambda _: 4096)
     elements = this_host().memory().total
     complaints: list[str] = []
     huge = Case("fc", "dense2d", elements, filters=64)
@@ -429,7 +429,7 @@ def test_a_cache_that_memory_cannot_exceed_costs_a_remark_and_no_ceiling(
 ) -> None:
     machine = replace(MACHINES["4 GiB of cache"], available=64 * MIB)
     imitate(machine, tmp_path, monkeypatch)
-    monkeypatch.setattr("replica.measure.micro.runner.SIZES", (32,))
+    monkeypatch.setattr("replica.measure.micro.suite.SIZES", (32,))
     drawn: list[int] = []
 
     class Counted(ReferenceStack):

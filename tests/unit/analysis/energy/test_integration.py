@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from analysis.reading.meters.curve import Curve, Kind, Series, curve_of
+from analysis.reading.meters.integration import Curve, Kind, Series, curve_of
 
 RUN_S = 3600.0
 

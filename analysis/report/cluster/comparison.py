@@ -1,8 +1,8 @@
 """Replicas that hold a run back: their effect on the rate of the same work, and what differs there.
 
 Replicas train different networks, so rates are compared after a fit of log(operations per second)
-on the size of the network and the batch size (`analysis.report.cluster.effects`). The time between
-trainings is compared as it is.
+on the size of the network and the batch size (`analysis.report.cluster.judgement`). The time
+between trainings is compared as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from aiperf.records.bodies import TrialStarted
 from analysis.report.cluster.causes import Cause, Load, cause_of, load_of
-from analysis.report.cluster.effects import FEWEST, Effects, Numbers, effects_of, habitual
+from analysis.report.cluster.judgement import FEWEST, Effects, Numbers, effects_of, habitual
 from analysis.report.devices import Machine
 from analysis.report.estimates import ComparisonPart, EffectPart
 from analysis.report.model import ReplicaPart

@@ -24,7 +24,7 @@ from aiperf.records.digest.entries import Began, How, Over, head_name
 from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.records.entries import TrialLedger
 from aiperf.records.fencing import PRIMARY
-from aiperf.records.files import Batch
+from aiperf.records.history_files import Batch
 from aiperf.records.ledger import Ledger
 from aiperf.records.lineage import qualities_of_training
 from aiperf.records.record import decode_record

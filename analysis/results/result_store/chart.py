@@ -12,8 +12,8 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from aiperf.untrusted.text import cut
 from analysis.output.figures.style import COLOURS, GRID, Drawing, draw
 from analysis.output.page.vocabulary import words_of
-from analysis.results.history.facts import SHARES
-from analysis.results.history.trend import Series
+from analysis.results.result_store.facts import SHARES
+from analysis.results.result_store.trend import Series
 
 MOST_PANELS = 12
 """Series that have a panel: those that got worse come first."""

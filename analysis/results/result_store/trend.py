@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from aiperf.cli.units import count
 from aiperf.screening.measures import MEASURES
-from analysis.results.history.facts import LOST, SHARES, AcceptanceFacts, Facts, RunFacts, ScreeningFacts
+from analysis.results.result_store.facts import LOST, SHARES, AcceptanceFacts, Facts, RunFacts, ScreeningFacts
 
 WINDOW = 5
 """Results before one that it is compared with: older ones say little about the present."""
