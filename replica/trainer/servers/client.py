@@ -169,9 +169,15 @@ class Servers:
         of a group that is lost may not: `meanwhile` lets it leave.
         """
         several = len(self._numbers) > 1
-        while several and len(set(self._ask(Tag.HOLD))) > 1:
+        while True:
+            held = self._ask(Tag.HOLD) if several else [b""]
+            if len(set(held)) == 1:
+                found = [setting_of(text) for text in self._ask(Tag.STATE)]
+                # A server that is killed holds nothing back any more: with two of them, groups may
+                # have gone on meanwhile.
+                if not several or self._ask(Tag.HOLD) == held:
+                    break
             meanwhile()
-        found = map(setting_of, self._ask(Tag.STATE))
         if several:
             self._ask(Tag.RELEASE)
         return [ServerState(vectors, setting.version) for setting, vectors in found]

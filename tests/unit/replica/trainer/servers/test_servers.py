@@ -292,6 +292,35 @@ def test_states_of_several_servers_have_the_same_updates(lost: bool) -> None:
         one.push([np.ones(1, np.float32)] * 2, 0.1, 5, 1)  # answered: nothing is held any more
 
 
+def test_states_are_fetched_again_if_servers_were_killed_while_they_held_answers_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving(2, 2, [(1,), (1,)]) as (one, other):
+        one.set_up(SGD, [np.zeros(1, np.float32)] * 2)
+        other.pull()
+        post, gradient = other._post, np.zeros(1 + HEADER_VALUES, np.float32)
+        asked, ask = list[Tag](), one._ask
+
+        def update(server: int) -> None:
+            post.send(gradient, server, Tag.GRADIENT, 9)
+            post.take_text(post.wait_for(server, Tag.GRADIENT))
+
+        def ask_after_kills(tag: Tag, *others: Any) -> list[Any]:
+            asked.append(tag)
+            if asked.count(Tag.STATE) == 1 and tag == Tag.STATE:
+                for server in (2, 3):  # what new processes do
+                    post.send(b"", server, Tag.RELEASE)
+                    post.take_text(post.wait_for(server, Tag.RELEASE))
+                update(2)
+            return ask(tag, *others)
+
+        monkeypatch.setattr(one, "_ask", ask_after_kills)
+        assert [state.version for state in one.states(lambda: post.send(gradient, 3, Tag.GRADIENT, 9))] == [1, 1]
+        post.take_text(post.wait_for(3, Tag.GRADIENT))
+        one.pull()
+        one.push([np.ones(1, np.float32)] * 2, 0.1, 5, 1)  # answered: nothing is held any more
+
+
 def test_other_ranks_may_ask_before_the_servers_are_set_up() -> None:
     with serving(2, 1, [(1,)]) as (one, other):
         # Its question is there first.
