@@ -24,7 +24,7 @@ from slurm.local_cluster import LocalCluster
 from tests.support.fuzz import examples, fuzzing
 from tests.support.hosts.ray_cluster import RayNodes, start_ray
 from tests.support.hosts.sshd import Hosts, start_hosts
-from tests.support.machines import MACHINES, environment_of
+from tests.support.machines import MACHINES, environment_of, environment_with_small_caches
 from tests.support.needs import need
 
 # No deadlines: machines are shared. The same examples every time, and none from a database of
@@ -152,6 +152,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_sessionfinish() -> None:
     """End the clusters of tests that were interrupted."""
     running_clusters.close()
+
+
+@pytest.fixture
+def small_caches(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The environment of the programs of this test, which find this machine with small caches."""
+    environment = environment_with_small_caches(tmp_path_factory.mktemp("machine"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return environment
 
 
 @pytest.fixture(scope="session")

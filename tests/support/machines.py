@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from aiperf import host
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 AVX2 = "fpu sse sse2 ssse3 fma sse4_1 sse4_2 avx avx2"
@@ -146,9 +148,44 @@ host.ROOT = Path({root!r})
 
 def environment_of(machine: Machine, folder: Path) -> dict[str, str]:
     """The environment whose Python processes find themselves on another machine."""
+    return _environment(machine.write(folder / "root"), folder)
+
+
+SMALL_CACHE = 2 * MIB
+
+
+def environment_with_small_caches(folder: Path) -> dict[str, str]:
+    """The environment whose Python processes find this machine with a small last-level cache.
+
+    The micro suite streams through twelve times the caches: through 3.5 GiB on a server.
+    """
+    root, cpus = folder / "root", Path("devices/system/cpu")
+    _link_all_but(cpus, host.ROOT / "sys", root / "sys")
+    (root / "proc").symlink_to(host.ROOT / "proc")
+    for cpu in host.this_host().affinity():
+        (root / "sys" / cpus / f"cpu{cpu}").unlink(missing_ok=True)
+        cache = root / "sys" / cpus / f"cpu{cpu}/cache/index3"
+        cache.mkdir(parents=True)
+        for name, text in (("level", "3"), ("type", "Unified"), ("size", f"{SMALL_CACHE // KIB}K")):
+            (cache / name).write_text(f"{text}\n")
+        (cache / "shared_cpu_list").write_text("all\n")
+    return _environment(root, folder)
+
+
+def _link_all_but(path: Path, original: Path, copy: Path) -> None:
+    """Link the entries of a folder from its copy; make and fill the folders of the path."""
+    copy.mkdir(parents=True)
+    for entry in original.iterdir():
+        if path.parts[:1] == (entry.name,):
+            _link_all_but(Path(*path.parts[1:]), entry, copy / entry.name)
+        else:
+            (copy / entry.name).symlink_to(entry)
+
+
+def _environment(root: Path, folder: Path) -> dict[str, str]:
+    """The environment whose Python processes take a folder for /."""
     sources = str(Path(__file__).resolve().parents[2])
     start = folder / "start"
     start.mkdir(parents=True)
-    root = str(machine.write(folder / "root"))
-    (start / "sitecustomize.py").write_text(START.format(sources=sources, root=root))
+    (start / "sitecustomize.py").write_text(START.format(sources=sources, root=str(root)))
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(start), os.environ.get("PYTHONPATH", ""))))}

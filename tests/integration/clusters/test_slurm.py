@@ -135,6 +135,7 @@ def test_a_step_that_keeps_replicas_off_is_named(slurm: LocalCluster, tmp_path: 
     assert report(tmp_path / "run")["ended"] == "deadline"
 
 
+@pytest.mark.usefixtures("small_caches")
 def test_the_generated_script_runs_by_sbatch(slurm: LocalCluster, tmp_path: Path) -> None:
     output, script = tmp_path / "run", tmp_path / "job.sh"
     made = aiperf(

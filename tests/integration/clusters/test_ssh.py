@@ -47,8 +47,11 @@ from tests.support.runs import (
 )
 
 
-def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_path: Path) -> None:
+def test_a_run_over_two_hosts_measures_each_machine_once(
+    ssh_hosts: Hosts, small_caches: dict[str, str], tmp_path: Path
+) -> None:
     output = tmp_path / "odd name é"
+    path = f"export PYTHONPATH='{small_caches['PYTHONPATH']}'"  # no host hands variables on
     result = aiperf(
         "run",
         *SIMULATED,
@@ -62,6 +65,10 @@ def test_a_run_over_two_hosts_measures_each_machine_once(ssh_hosts: Hosts, tmp_p
         "--output",
         output,
         *MICRO,
+        "--set",
+        f"environment.activate={json.dumps(path)}",
+        "--set",
+        f"environment.python={json.dumps(sys.executable)}",
         timeout_s=500,
     )
     assert result.returncode == 0, result.stderr

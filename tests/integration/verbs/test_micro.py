@@ -13,6 +13,8 @@ from aiperf.host import this_host
 from replica.measure.micro.stacks import missing
 from tests.support.hand_made import aiperf
 
+pytestmark = pytest.mark.usefixtures("small_caches")
+
 KEYS = {
     "operator",
     "kind",

@@ -14,7 +14,15 @@ import pytest
 
 from aiperf.host import Host, Memory, free_disk, this_host
 from aiperf.machine.accelerators import best_precision
-from tests.support.machines import GIB, MACHINES, MIB, environment_of, imitate
+from tests.support.machines import (
+    GIB,
+    MACHINES,
+    MIB,
+    SMALL_CACHE,
+    environment_of,
+    environment_with_small_caches,
+    imitate,
+)
 
 
 def host_of(name: str, folder: Path) -> Host:
@@ -105,6 +113,15 @@ def test_this_machine_is_what_the_system_says() -> None:
     assert host.memory().total == psutil.virtual_memory().total
     assert 0 < host.memory().available <= host.memory().limit <= host.memory().total
     assert free_disk(Path("/")) > 0
+
+
+def test_this_machine_with_small_caches_differs_by_them_alone(tmp_path: Path) -> None:
+    environment_with_small_caches(tmp_path)
+    small, host = Host(tmp_path / "root"), this_host()
+    assert small.last_level_cache() == SMALL_CACHE
+    for fact in ("name", "online_cpus", "affinity", "cpu_quota", "cpu_model", "cpu_flags"):
+        assert getattr(small, fact)() == getattr(host, fact)(), fact
+    assert small.memory().limit == host.memory().limit
 
 
 def test_no_variable_and_no_setting_leads_to_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
