@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -16,6 +17,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from msgspec.structs import replace
 
+from aiperf.__main__ import main
+from aiperf.cli.program import program
 from aiperf.clock import format_utc
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.network.architecture import Architecture
@@ -386,11 +389,28 @@ def aiperf(
     environment: Mapping[str, str] | None = None,
     page: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Call the command as a user does.
+    """Call the command as a user does."""
+    command = [sys.executable, "-m", "aiperf", *_words(arguments, page)]
+    variables = {**os.environ, **(environment or {})}
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=variables)
+
+
+def aiperf_here(*arguments: str | int | Path, page: bool = False) -> subprocess.CompletedProcess[str]:
+    """Call the command in this process: the start of a program takes a second or two of CPU."""
+    words, out, errors = _words(arguments, page), io.StringIO(), io.StringIO()
+    program.cache_clear()  # another test may have had another PATH or folder
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            code = main(words)
+        except SystemExit as end:  # of argparse
+            code = int(end.code or 0)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
+
+
+def _words(arguments: tuple[str | int | Path, ...], page: bool) -> list[str]:
+    """The words of a command.
 
     Reports lack page and figures, which take two seconds of CPU, unless a test looks at them.
     """
     without = ["--no-page"] if {*arguments[:1]} & {"run", "resume", "report"} and not page else []
-    command = [sys.executable, "-m", "aiperf", *map(str, arguments), *without]
-    variables = {**os.environ, **(environment or {})}
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=variables)
+    return [*map(str, arguments), *without]

@@ -13,7 +13,7 @@ from aiperf.records.run_head import final_head
 from aiperf.run_directory.paths import RunPaths
 from analysis.results.signatures import sign, verify_signature
 from analysis.results.submission_package import open_archive
-from tests.support.hand_made import HandMadeRun, aiperf
+from tests.support.hand_made import HandMadeRun, aiperf, aiperf_here
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def archives(tmp_path_factory: pytest.TempPathFactory, keys: tuple[Key, Key]) ->
     for name, correct in (("one", 300), ("two", 310)):
         run = HandMadeRun(folder / name).release(60).at(10).start_trial(1).at(20).epoch(1, 1, correct)
         run.at(30).end_trial(1).end(60)
-        done = aiperf("export", folder / name, "--sign", keys[0].private)
+        done = aiperf_here("export", folder / name, "--sign", keys[0].private)
         assert done.returncode == 0, done.stderr
-    assert aiperf("export", folder / "one", "--file", folder / "plain.tar.gz").returncode == 0
+    assert aiperf_here("export", folder / "one", "--file", folder / "plain.tar.gz").returncode == 0
     return {name: folder / f"{name}.tar.gz" for name in ("one", "two", "plain")}
 
 

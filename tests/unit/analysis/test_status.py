@@ -40,7 +40,7 @@ from analysis.verbs.ranking_page import ranking_page
 from analysis.verbs.status import STATUS, _status_line
 from dashboard.wording import sentence_of
 from dashboard.work import Answer
-from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf
+from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock, aiperf_here
 
 
 def in_progress(root: Path) -> HandMadeRun:
@@ -141,7 +141,7 @@ def test_a_run_without_records_is_starting(tmp_path: Path) -> None:
 def test_the_json_of_a_running_run_is_its_status_and_not_a_report(tmp_path: Path) -> None:
     run = in_progress(tmp_path)
     with Claim(run.paths.claims, ManualClock()):
-        shown = aiperf("status", tmp_path, "--format", "json")
+        shown = aiperf_here("status", tmp_path, "--format", "json")
     status = RunStatus.model_validate_json(shown.stdout)
     assert status.state == "running"
     assert "verdict" not in json.loads(shown.stdout)
@@ -150,7 +150,7 @@ def test_the_json_of_a_running_run_is_its_status_and_not_a_report(tmp_path: Path
 
 def test_after_a_report_standard_error_says_what_is_next(tmp_path: Path) -> None:
     run = in_progress(tmp_path / "over")
-    shown = aiperf("report", run.paths.root, page=True)
+    shown = aiperf_here("report", run.paths.root, page=True)
     assert shown.stdout.splitlines()[-1].startswith("AIPerf: score=")
     page = f"next: open the page in a browser: {(run.paths.report / 'report.html').as_uri()}"
     over = f"next: check it against every rule: aiperf check {run.paths.root}"
@@ -237,7 +237,7 @@ def test_the_lost_come_first_with_their_node_and_the_end_says_why(tmp_path: Path
     status = status_of(run, 101)
     first = status.replicas[0]
     assert (first.replica, first.state, first.node) == (2, "lost", "node-2")
-    lines = aiperf("report", tmp_path).stdout.splitlines()
+    lines = aiperf_here("report", tmp_path).stdout.splitlines()
     why = next(line for line in lines if line.startswith("why: "))
     assert why == "why: 1 of 3 replicas lost: replica 2 (node-2): killed by SIGKILL; out of memory"
     assert lines.index(why) == len(lines) - 2
@@ -250,21 +250,21 @@ def ended(root: Path) -> HandMadeRun:
 def test_the_status_after_a_report_is_what_the_report_found_until_a_file_changes(tmp_path: Path) -> None:
     run = ended(tmp_path / "a run")
     assert status_at_a_glance(run.paths, T0_MS) is None, "there is no report yet"
-    aiperf("report", run.paths.root)
+    aiperf_here("report", run.paths.root)
     found, at_once = status_of(run, 200), status_at_a_glance(run.paths, T0_MS)
     assert at_once is not None
     assert at_once.source == "report"
     assert at_once.model_copy(update={"source": "records"}) == found
     assert (found.state, found.left_s, found.next) == ("ended", 0.0, f"aiperf report '{tmp_path}/a run'")
     assert sentence_of(Answer(status=found)).endswith("; unofficial")
-    shown = json.loads(aiperf("status", run.paths.root, "--format", "json").stdout)
+    shown = json.loads(aiperf_here("status", run.paths.root, "--format", "json").stdout)
     assert RunStatus.model_validate(shown) == at_once
     file = run.paths.history_files()[0]
     content = file.read_bytes()
     file.write_bytes(content[:-2] + b"!\n")
     os.utime(file, ns=(file.stat().st_atime_ns, 0))
     assert status_at_a_glance(run.paths, T0_MS) is None, "the same size"
-    aiperf("report", run.paths.root)
+    aiperf_here("report", run.paths.root)
     assert status_at_a_glance(run.paths, T0_MS) == found.model_copy(
         update={"source": "report", "status": "FAILED", "score_ops": None, "regulated_score_ops": None}
     ), "a damaged record costs the score"
@@ -274,36 +274,36 @@ def test_the_status_after_a_report_is_what_the_report_found_until_a_file_changes
 
 def test_a_copy_another_version_and_a_damaged_file_are_read_from_the_records(tmp_path: Path) -> None:
     run = ended(tmp_path / "run")
-    aiperf("report", run.paths.root)
+    aiperf_here("report", run.paths.root)
     shutil.copytree(run.paths.root, tmp_path / "copy")
     assert status_at_a_glance(RunPaths(tmp_path / "copy"), T0_MS) is None
     kept = run.paths.kept_status.read_text()
     for changed in (kept.replace(__version__, "0.0.1", 1), kept[:-9], kept.replace('"ended"', '"running"', 1), "[]"):
         run.paths.kept_status.write_text(changed)
         assert status_at_a_glance(run.paths, T0_MS) is None
-        assert json.loads(aiperf("status", run.paths.root, "--format", "json").stdout)["source"] == "records"
+        assert json.loads(aiperf_here("status", run.paths.root, "--format", "json").stdout)["source"] == "records"
 
 
 def test_a_run_that_may_be_resumed_keeps_no_status(tmp_path: Path) -> None:
     run = in_progress(tmp_path)
     run.primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 50_000))
-    assert aiperf("report", tmp_path).returncode == 0
+    assert aiperf_here("report", tmp_path).returncode == 0
     assert run.paths.report_json.exists()
     assert not run.paths.kept_status.exists(), "by the clock it has failed, and by another it has not"
 
 
 def test_the_report_of_a_folder_and_of_an_archive_keeps_no_status(tmp_path: Path) -> None:
     run = ended(tmp_path / "run")
-    aiperf("report", run.paths.root, "--output", tmp_path / "out")
+    aiperf_here("report", run.paths.root, "--output", tmp_path / "out")
     assert (tmp_path / "out" / "report.json").exists()
     assert not run.paths.kept_status.exists()
-    aiperf("report", run.paths.root)
-    assert aiperf("export", run.paths.root, "--file", tmp_path / "a.tar.gz").returncode == 0
+    aiperf_here("report", run.paths.root)
+    assert aiperf_here("export", run.paths.root, "--file", tmp_path / "a.tar.gz").returncode == 0
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
         names = [Path(name).name for name in archive.getnames()]
     assert "report.json" in names
     assert "status.json" not in names, "it would not be true of any copy"
-    assert aiperf("verify", run.paths.root).stdout.endswith(" 0 problem(s)\n")
+    assert aiperf_here("verify", run.paths.root).stdout.endswith(" 0 problem(s)\n")
 
 
 def test_a_failed_start_ends_with_its_cause_and_is_not_offered_to_be_resumed(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_failed_start_ends_with_its_cause_and_is_not_offered_to_be_resumed(tmp
     for replica in range(2):
         run.lose(replica, "sbatch: error: invalid partition specified: gpu")
     run.primary.append(RunEnded(reason="no_replicas", end_ms=T0_MS + 1000))
-    shown = aiperf("report", tmp_path)
+    shown = aiperf_here("report", tmp_path)
     why, last = shown.stdout.splitlines()[-2:]
     assert why == "why: 2 of 2 replicas lost: replicas 0, 1: sbatch: error: invalid partition specified: gpu"
     assert last.endswith("status=FAILED")

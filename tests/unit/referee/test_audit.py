@@ -26,7 +26,7 @@ from referee.audit.procedure import AuditOrder, audit
 from referee.audit.recorded import Recorded
 from replica.agent.trial.requests import TrialTraining, train_request
 from tests.support.driver import FakeDriver
-from tests.support.hand_made import HandMadeRun, aiperf
+from tests.support.hand_made import HandMadeRun, aiperf_here
 
 ORDER = AuditOrder(nonce="word")
 
@@ -222,7 +222,7 @@ def test_a_statement_names_one_head(tmp_path: Path) -> None:
 
 
 def test_a_wrong_nonce_or_number_is_a_usage_error(tmp_path: Path) -> None:
-    assert aiperf("audit", tmp_path).returncode == 2
-    assert aiperf("audit", tmp_path, "--nonce", " ").returncode == 2
-    assert aiperf("audit", tmp_path, "--nonce", "word", "--draws", "0").returncode == 2
-    assert aiperf("audit", tmp_path, "--nonce", "word").returncode == 2, "not a run"
+    assert aiperf_here("audit", tmp_path).returncode == 2
+    assert aiperf_here("audit", tmp_path, "--nonce", " ").returncode == 2
+    assert aiperf_here("audit", tmp_path, "--nonce", "word", "--draws", "0").returncode == 2
+    assert aiperf_here("audit", tmp_path, "--nonce", "word").returncode == 2, "not a run"

@@ -22,7 +22,7 @@ from analysis.results.source import RunResult, read_result
 from analysis.results.status import run_status
 from dashboard.wording import sentence_of
 from dashboard.work import Answer
-from tests.support.hand_made import T0_MS, aiperf
+from tests.support.hand_made import T0_MS, aiperf_here
 from tests.support.science.hand_made import ScienceRun
 from tests.support.science.mlperf import complaints
 from tests.unit.analysis.science.runs import officially, one_model, run_of_four
@@ -96,7 +96,7 @@ def test_the_terminal_shows_what_the_targets_took(tmp_path: Path, capsys: pytest
 
 def test_the_verb_prints_one_document_with_the_workloads(tmp_path: Path) -> None:
     run = run_of_four(tmp_path / "run")
-    done = aiperf("report", run.paths.root, "--format", "json")
+    done = aiperf_here("report", run.paths.root, "--format", "json")
     found = json.loads(done.stdout)["workloads"]
     assert done.stderr.splitlines()[-1].startswith("AIPerf-science: workloads=2 reached=1 ")
     names = {
@@ -117,8 +117,8 @@ def test_the_verb_prints_one_document_with_the_workloads(tmp_path: Path) -> None
     }
     assert all(names <= set(part) for part in found)
     assert [part["reached"] for part in found] == [2, 1]
-    assert aiperf("verify", run.paths.root).returncode == 0
-    checked = aiperf("check", run.paths.root)
+    assert aiperf_here("verify", run.paths.root).returncode == 0
+    checked = aiperf_here("check", run.paths.root)
     assert (checked.returncode, checked.stdout.splitlines()[-2]) == (0, "verdict: unofficial")
 
 
@@ -156,7 +156,7 @@ def test_the_status_says_how_many_models_reached_their_target(tmp_path: Path) ->
         "cosmoflow mean absolute error 0.3299 (at most 0.33)"
     )
     assert words in sentence_of(Answer(status=status))
-    shown = aiperf("status", run.paths.root).stdout
+    shown = aiperf_here("status", run.paths.root).stdout
     assert words in shown
     assert "accuracy" not in shown.replace(words, "")
 
@@ -265,11 +265,11 @@ def test_a_ranking_keeps_workloads_frameworks_and_sizes_apart(tmp_path: Path) ->
         ("one", "invalid", None, "-"),
     ]
     assert [(row.sustained_ops, row.energy_to_quality_j) for row in rows if row.system == "one"] == [(None, None)] * 2
-    found = json.loads(aiperf("rank", run.paths.root, other.paths.root, "--format", "json").stdout)
+    found = json.loads(aiperf_here("rank", run.paths.root, other.paths.root, "--format", "json").stdout)
     assert found["rows"] == []
     assert [row["time_to_quality_s"] for row in found["workloads"]][2:] == [8.0, pytest.approx(24.685)]
     page = tmp_path / "ranking.html"
-    shown = aiperf("rank", run.paths.root, "--html", page).stdout
+    shown = aiperf_here("rank", run.paths.root, "--html", page).stdout
     html = page.read_text()
     assert "<h2>resnet-hep on tensorflow, rehearsal size</h2>" in html
     assert "No official run yet" not in html, "of a search, of which there is no run here"
@@ -322,9 +322,9 @@ def test_a_ranking_by_valid_operations_per_second_and_per_watt(tmp_path: Path) -
 
 def test_a_ranking_of_one_suite_and_by_its_own_orders(tmp_path: Path) -> None:
     run = run_of_four(tmp_path).paths.root
-    found = json.loads(aiperf("rank", run, "--suite", "science", "--by", "valid", "--format", "json").stdout)
+    found = json.loads(aiperf_here("rank", run, "--suite", "science", "--by", "valid", "--format", "json").stdout)
     assert (found["order"], found["science_order"], len(found["workloads"])) == ("score", "valid", 2)
-    other_suite = aiperf("rank", run, "--suite", "automl")
+    other_suite = aiperf_here("rank", run, "--suite", "automl")
     assert (other_suite.returncode, "none of these runs is of the suite automl" in other_suite.stderr) == (2, True)
-    wrong = aiperf("rank", run, "--suite", "science", "--by", "regulated")
+    wrong = aiperf_here("rank", run, "--suite", "science", "--by", "regulated")
     assert (wrong.returncode, "--by regulated is not of --suite science" in wrong.stderr) == (2, True)
