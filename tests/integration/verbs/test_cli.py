@@ -20,7 +20,7 @@ from aiperf.__main__ import parser_of
 from aiperf.cli.command import Command
 from aiperf.cli.verbs import FOLLOW_UPS, VERBS
 from aiperf.registry import Registry
-from tests.support.hand_made import SIMULATED, HandMadeRun, aiperf
+from tests.support.hand_made import SIMULATED, HandMadeRun, aiperf, aiperf_here
 
 
 def test_help_imports_no_tensorflow_nor_any_other_large_library() -> None:
@@ -34,7 +34,7 @@ def test_help_imports_no_tensorflow_nor_any_other_large_library() -> None:
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_every_verb_has_help_with_an_example(verb: str) -> None:
-    result = aiperf(verb, "--help")
+    result = aiperf_here(verb, "--help")
     assert result.returncode == 0
     assert f"example:\n  aiperf {verb} " in result.stdout
 
@@ -74,11 +74,11 @@ def test_no_other_verb_has_actions() -> None:
 
 
 def test_no_verb_an_unknown_verb_and_the_version() -> None:
-    assert aiperf().returncode == 2
-    unknown = aiperf("rnu")
+    assert aiperf_here().returncode == 2
+    unknown = aiperf_here("rnu")
     assert unknown.returncode == 2
     assert unknown.stderr == "aiperf: unknown verb 'rnu'; did you mean 'run'? 'aiperf --help' lists all verbs\n"
-    assert aiperf("--version").stdout.startswith("aiperf ")
+    assert aiperf_here("--version").stdout.startswith("aiperf ")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_no_verb_an_unknown_verb_and_the_version() -> None:
 )
 def test_wrong_usage_gives_one_message_and_starts_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
     output = tmp_path / "run"
-    result = aiperf("run", *SIMULATED, *arguments, "--output", output)
+    result = aiperf_here("run", *SIMULATED, *arguments, "--output", output)
     assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
@@ -111,14 +111,14 @@ def test_wrong_usage_gives_one_message_and_starts_nothing(tmp_path: Path, argume
 def test_several_wrong_values_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('[run]\nreplicas = 0\nduration = "x"\n[training]\nmomentum = 2\n[oops]\n')
-    result = aiperf("run", file, "--output", tmp_path / "run")
+    result = aiperf_here("run", file, "--output", tmp_path / "run")
     assert result.returncode == 2
     assert "4 problem(s)" in result.stderr
     assert all(key in result.stderr for key in ("run.replicas", "run.duration", "training.momentum", "oops"))
 
 
 def test_options_that_cannot_be_read_do_not_hide_wrong_values(tmp_path: Path) -> None:
-    result = aiperf(
+    result = aiperf_here(
         "run",
         "--set",
         "training.batchsize=3",
@@ -149,7 +149,7 @@ def test_an_output_directory_with_another_run_is_left_alone(tmp_path: Path) -> N
     output = tmp_path / "run"
     output.mkdir()
     (output / "run.json").write_text("precious")
-    result = aiperf("run", *SIMULATED, "--output", output)
+    result = aiperf_here("run", *SIMULATED, "--output", output)
     assert (result.returncode, "holds another run" in result.stderr) == (2, True)
     assert f"aiperf resume {output}" in result.stderr
     assert [path.name for path in output.iterdir()] == ["run.json"]
@@ -187,7 +187,7 @@ def test_without_tensorflow_the_run_says_how_to_get_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", ["report", "status"])
 def test_a_path_that_is_not_a_run_directory_is_refused(verb: str, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        result = aiperf(verb, path)
+        result = aiperf_here(verb, path)
         assert (result.returncode, str(path) in result.stderr) == (2, True)
         assert "Traceback" not in result.stderr
 
@@ -280,8 +280,8 @@ def prints(verb: str, form: str) -> bool:
 
 @pytest.mark.parametrize("verb", FOLLOW_UPS)
 def test_second_halves_of_verbs_are_not_in_the_help_but_have_one(verb: str) -> None:
-    assert verb not in aiperf("--help").stdout
-    assert aiperf(verb, "--help").returncode == 0
+    assert verb not in aiperf_here("--help").stdout
+    assert aiperf_here(verb, "--help").returncode == 0
 
 
 @pytest.mark.parametrize("verb", ["report", "status", "check"])
@@ -289,11 +289,11 @@ def test_without_a_run_the_newest_below_runs_is_taken(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "there is no run below runs/" in aiperf(verb).stderr
+    assert "there is no run below runs/" in aiperf_here(verb).stderr
     for age, name in enumerate(["newest", "older"]):
         run = HandMadeRun(tmp_path / "runs" / name).at(0).release(100).at(1).start_trial(1).at(9).epoch(1, 1).end(100)
         os.utime(run.paths.run, (1e9 - age, 1e9 - age))
-    result = aiperf(verb)
+    result = aiperf_here(verb)
     assert result.stderr.startswith("aiperf: the newest run is runs/newest\n")
     assert "Traceback" not in result.stderr
 
@@ -322,26 +322,26 @@ def test_verbs_options_and_values_are_completed() -> None:
 
 
 def test_a_run_in_a_queue_has_no_directory_yet(tmp_path: Path) -> None:
-    shown = aiperf("status", tmp_path / "queued")
+    shown = aiperf_here("status", tmp_path / "queued")
     assert shown.returncode == 2
     assert "is not there; a run in a job makes it when the job starts: ask the scheduler (squeue --me" in shown.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_gets_a_script(shell: str) -> None:
-    script = aiperf("completion", shell).stdout
+    script = aiperf_here("completion", shell).stdout
     assert "aiperf" in script
     assert "_ARGCOMPLETE" in script
 
 
 def test_help_of_a_verb_is_the_same_both_ways() -> None:
-    assert aiperf("help", "ops").stdout == aiperf("ops", "--help").stdout
-    assert aiperf("help", "nodes", "probe").stdout == aiperf("nodes", "probe", "--help").stdout
-    assert aiperf("help").stdout == aiperf("--help").stdout
+    assert aiperf_here("help", "ops").stdout == aiperf_here("ops", "--help").stdout
+    assert aiperf_here("help", "nodes", "probe").stdout == aiperf_here("nodes", "probe", "--help").stdout
+    assert aiperf_here("help").stdout == aiperf_here("--help").stdout
 
 
 def test_a_value_that_is_not_a_number_is_named_without_private_names() -> None:
-    wrong = aiperf("ops", "--batch", "x")
+    wrong = aiperf_here("ops", "--batch", "x")
     assert wrong.returncode == 2
     assert "'x' is not a whole number of at least 1" in wrong.stderr
     assert "_" not in wrong.stderr.splitlines()[-1].replace("--", "")
