@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -145,15 +146,18 @@ def test_frames_have_every_column(path: Path, screenings: list[Facts]) -> None:
 # Files that are no store, and stores that others damaged.
 
 
+def execute(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
 def foreign(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE precious (x)")
+    execute(path, "CREATE TABLE precious (x)")
 
 
 def later(path: Path) -> None:
     put(path, run_of(0))
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {store.VERSION + 1}")
+    execute(path, f"PRAGMA user_version = {store.VERSION + 1}")
 
 
 def torn(path: Path) -> None:
@@ -194,8 +198,7 @@ def test_a_file_that_is_no_whole_store_is_refused_and_left_as_it_is(path: Path, 
 
 def test_values_of_other_types_are_damage(path: Path) -> None:
     put(path, run_of(0))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE runs SET score_ops = 'much'")
+    execute(path, "UPDATE runs SET score_ops = 'much'")
     with pytest.raises(RunDirectoryError, match="is damaged"):
         read_store(path)
 
@@ -213,7 +216,7 @@ def test_a_store_that_is_not_there_is_only_made_to_be_written(path: Path) -> Non
 def test_a_store_that_is_locked_is_an_error_of_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(path, run_of(0))
     monkeypatch.setattr(store, "PATIENCE_S", 0.0)
-    with sqlite3.connect(path, isolation_level=None) as other:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(EnvironmentNotReadyError, match="locked"):
             put(path, run_of(1))
