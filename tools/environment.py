@@ -34,8 +34,8 @@ TORCH_REMEDY = (
     f"set {TORCH_INDEX} to it, or name it in pip's configuration (extra-index-url or find-links)"
 )
 HOROVOD_REMEDY = (
-    "Horovod, which TensorFlow needs for several ranks in a training, is built and tested with Python 3.11: "
-    "add PYTHON=python3.11; or train with FRAMEWORK=torch or FRAMEWORK=jax, which do without it"
+    "Horovod, which TensorFlow needs for several ranks in a training, is built from source by gcc and cmake: "
+    "mend what stopped that; or train with FRAMEWORK=torch or FRAMEWORK=jax, which do without it"
 )
 MISLEADING = ("PYTHONHOME", "PYTHONPATH", "PYTHONSAFEPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
 """Variables that would make pip see, or install to, another place than the environment."""
