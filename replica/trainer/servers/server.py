@@ -168,6 +168,7 @@ class Server:
 
     def _leave(self, text: bytes) -> bytes:
         left = decode(text, type=Left)
+        # Before the answer: what was applied after it would be in no record.
         self._add(Row(event=Event.LEAVE, group=left.group, number=left.least))
         return encode(self._memory.applied(left.group, left.after))
 
