@@ -7,7 +7,7 @@ finite, and loops over them end.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -47,6 +47,12 @@ Name = Annotated[str, Meta(max_length=200)]
 
 Hash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 """SHA-256 as hex digits."""
+
+
+CPU_LIST = "^([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)?$"
+"""Numbers as the kernel lists them, such as 0-3,8. Linux has at most 8,192 CPUs (NR_CPUS)."""
+
+CpuList = Annotated[str, Meta(max_length=1 << 15, pattern=CPU_LIST)]
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -188,6 +194,17 @@ class Measured(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_field
         return self.value > other.value if self.higher else self.value < other.value
 
 
+class RankPlace(NamedTuple):
+    """Where a rank ran, whatever it was asked to use."""
+
+    node: Name
+    """Host name."""
+    cpus: CpuList
+    """CPUs on which it may run once its first steps are compiled; a library may have bound it."""
+    domains: CpuList
+    """Memory domains (NUMA nodes) of these CPUs; empty: the kernel does not say."""
+
+
 class BuiltFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """The network that a trainer has built, as found after building and not as requested."""
 
@@ -208,6 +225,8 @@ class BuiltFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     compiled: Name | None = None
     """What is compiled of the steps, such as "XLA", "regions, graph" or "no", and why something
     could not be; None: not recorded."""
+    places: tuple[RankPlace, ...] | None = None
+    """Node, CPUs and memory domains of each rank, as it ran; None: not recorded."""
 
 
 class HybridTraining(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):

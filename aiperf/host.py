@@ -206,6 +206,13 @@ class Host:
         """Number of memory domains (NUMA nodes); 0: unknown."""
         return len([*self.root.glob("sys/devices/system/node/node[0-9]*")])
 
+    def memory_domains_of(self, cpus: frozenset[int]) -> frozenset[int]:
+        """Numbers of the memory domains that these CPUs belong to; empty: unknown."""
+        folders = self.root.glob("sys/devices/system/node/node[0-9]*")
+        return frozenset(
+            int(folder.name.removeprefix("node")) for folder in folders if cpus & _numbers(text_in(folder / "cpulist"))
+        )
+
     def highest_clock_mhz(self) -> float | None:
         """Highest clock of a CPU; None if the kernel does not say."""
         text = text_in(self.root / CPUS / "cpu0/cpufreq/cpuinfo_max_freq")
@@ -255,6 +262,17 @@ def _numbers(text: str) -> frozenset[int]:
         if first.isdigit():
             found.update(range(int(first), int(last if last.isdigit() else first) + 1))
     return frozenset(found)
+
+
+def ranges(numbers: frozenset[int]) -> str:
+    """Numbers as the kernel lists them: 0-3,8."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def _outwards(mount: Path, path: str) -> list[Path]:

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from aiperf.answers import ask_and_wait
-from aiperf.host import disk_size, text_in, this_host
+from aiperf.host import disk_size, ranges, text_in, this_host
 from aiperf.machine.vendors import vendor_of_node
 from aiperf.untrusted.text import cut
 
@@ -50,7 +50,7 @@ def describe_processors() -> dict[str, str | int | float | None]:
         "cpu_max_mhz": host.highest_clock_mhz(),
         "cpu_caches": ", ".join(host.caches_of_a_core()) or None,
         "numa_nodes": host.memory_domains() or None,
-        "cpu_affinity": _ranges(sorted(host.affinity())),
+        "cpu_affinity": ranges(host.affinity()),
         "memory_modules": _memory(host.root),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -74,17 +74,6 @@ def modules_of(text: str) -> str | None:
         if re.match(r"\d", size):
             kinds[" ".join([size, *(each for each in (kind, speed) if not each.startswith("Unknown"))])] += 1
     return ", ".join(f"{number} x {kind}" for kind, number in kinds.most_common()) or None
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Numbers as the kernel writes them: 0-3,8."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in parts)
 
 
 ACCELERATORS = re.compile(r"0x(0302|0380|1200)")

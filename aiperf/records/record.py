@@ -113,7 +113,7 @@ _LATER = frozenset(
         "memory_bytes", "cursor", "cursor_hash", "claim", "until", "measures",
         "training_measures", "state", "resumed", "workload", "instance", "input_s", "compiled",
         "lost", "restarts", "returned", "test_images", "test_measures", "exchange_s",
-        "correct_trained", "sampled_images",
+        "correct_trained", "sampled_images", "places",
     }
 )  # fmt: skip
 """Left out if None: they say nothing then, and the first version does not know them."""

@@ -18,7 +18,7 @@ from aiperf.untrusted.text import for_cell
 from analysis.reading.run_data import RunData
 from analysis.reading.work import every_epoch
 from analysis.report.energy.parts import UsagePart
-from analysis.report.estimates import EffectPart, GoodputPart, LostPart, SignPart
+from analysis.report.estimates import EffectPart, GoodputPart, LostPart, PlacePart, SignPart
 from analysis.report.hybrid.parts import GroupPart, HybridPart, HybridTrialPart, LostGroupPart, ServerPart
 from analysis.report.model import (
     FailurePart,
@@ -69,6 +69,7 @@ def tables_of(report: Report) -> dict[str, pd.DataFrame]:
         "usage": _table(UsagePart, report.usage),
         **_goodput(report.goodput),
         **({"health": _table(SignPart, report.health.signs)} if report.health is not None else {}),
+        **({"places": _table(PlacePart, report.places)} if report.places else {}),
         **({"effects": _table(EffectPart, report.comparison.effects)} if report.comparison is not None else {}),
         **_roofline(report.roofline),
         **_hybrid(report.hybrid),

@@ -29,6 +29,7 @@ from analysis.report.cluster.comparison import Comparison, compare, comparison_p
 from analysis.report.cluster.cost import cost_part
 from analysis.report.cluster.goodput import Windows, goodput_part, windows_of
 from analysis.report.cluster.health import health_notices, health_part
+from analysis.report.cluster.places import place_parts
 from analysis.report.convergence import convergence_notices
 from analysis.report.devices import count_devices, devices_of
 from analysis.report.energy.sensors import energy, usage
@@ -128,6 +129,7 @@ def build_report(data: RunData, state: State | None = None, micro: Sequence[Micr
         comparison=comparison_part(examined.comparison, replicas),
         goodput=goodput_part(data, told.phases, examined.windows, replicas),
         health=examined.health,
+        places=place_parts(data),
         **verdict,
         **_surroundings(data, trials, examined.health),
         **(examined.rates if scored else {}),

@@ -235,6 +235,26 @@ class DescribedPart(Part):
     """declared: `[system]` of the configuration says so; measured: the nodes found it out."""
 
 
+class PlacePart(Part):
+    """Ranks of a replica that ran on the same node and CPUs in its last training."""
+
+    replica: int
+    ranks: str
+    """Numbers of the ranks, such as 0-3."""
+    node: str
+    cpus: str
+    """CPUs on which each of them might run, such as 0-15,32-47."""
+    cpu_count: int
+    domains: str
+    """Memory domains (NUMA nodes) of these CPUs; empty: the kernel did not say."""
+    sharing: int
+    """Other ranks on the node, of all replicas, that might run on some of these CPUs."""
+    elsewhere: int
+    """Earlier trainings of the replica whose ranks ran elsewhere."""
+    remark: str
+    """Difference from the CPUs that the replica's agent might use; empty: none is known."""
+
+
 class CostPart(Part):
     """Node hours of the run, and their price."""
 

@@ -65,8 +65,9 @@ class ReadyTraining:
             environment=framework_variables(),
             fingerprint=fingerprint_of(request, dataset, collective.rank, collective.size),
             compiled=steps.compiled(),
+            places=collective.gather_places(),
         )
-        """Facts of the model that rank 0 has built, and the devices of all ranks."""
+        """Facts of the model that rank 0 has built, and the devices and places of all ranks."""
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train, or evaluate weights; True if patience ended it. Raises TrialFailedError."""

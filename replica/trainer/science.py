@@ -207,8 +207,9 @@ class ReadyScience:
             environment=framework_variables(),
             fingerprint=dataset.fingerprint,
             compiled=compiled.compiled(),
+            places=collective.gather_places(),
         )
-        """Facts of the networks that rank 0 has built, and the devices of all ranks."""
+        """Facts of the networks that rank 0 has built, and the devices and places of all ranks."""
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train; True if the target ended it. Raises TrialFailedError."""

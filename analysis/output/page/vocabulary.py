@@ -10,7 +10,16 @@ from aiperf.run_directory.state import IN_PROGRESS
 from analysis.output.page.machine import Machine
 from analysis.report.cluster.health import WORDS
 from analysis.report.cluster.judgement import FEWEST
-from analysis.report.estimates import ComparisonPart, CostPart, EffectPart, GoodputPart, HealthPart, NodeHoursPart
+from analysis.report.cluster.places import ranks_of
+from analysis.report.estimates import (
+    ComparisonPart,
+    CostPart,
+    EffectPart,
+    GoodputPart,
+    HealthPart,
+    NodeHoursPart,
+    PlacePart,
+)
 from analysis.report.model import AssumedPart, Report, TrialPart
 
 TRIAL_STATES = {
@@ -156,6 +165,18 @@ def health(part: HealthPart) -> str:
 def not_recorded(part: HealthPart) -> str:
     """The kinds of signs that no sample can show, in words."""
     return "; ".join(WORDS.get(kind, kind) for kind in part.not_recorded)
+
+
+def places(parts: tuple[PlacePart, ...]) -> str:
+    """The CPUs of all ranks, in a sentence."""
+    if not parts:
+        return "Not known: no training recorded on which CPUs its ranks ran."
+    every, bound = ranks_of(parts), ranks_of([part for part in parts if part.remark])
+    shared = ranks_of([part for part in parts if part.sharing])
+    return (
+        f"{bound or 'None'} of {count(every, 'rank')} had other CPUs than its agent, "
+        f"{shared or 'none'} shared CPUs with other ranks."
+    )
 
 
 CAUSES = PHASES | {

@@ -16,8 +16,10 @@ from statistics import fmean, median
 import numpy as np
 
 from aiperf.records.bodies import TrialStarted
+from analysis.reading.run_data import RunData
 from analysis.report.cluster.causes import Cause, Load, cause_of, load_of
 from analysis.report.cluster.judgement import FEWEST, Effects, Numbers, effects_of, habitual
+from analysis.report.cluster.places import cpus_of_ranks
 from analysis.report.devices import Machine
 from analysis.report.estimates import ComparisonPart, EffectPart
 from analysis.report.model import ReplicaPart
@@ -83,14 +85,21 @@ def compare(evidence: Evidence) -> Comparison:
         last[replica] = trial, kind, end_ms, (end_ms - begin_ms) / 1000
     between = {kind: _shares(own) for kind, own in kinds.between.items()}
     hosts = {replica: machine.host or "" for replica, machine in evidence.machines.items()}
+    bound = cpus_of_ranks(evidence.data)
     loads = {
         replica: replace(
-            load_of(evidence.nodes.get(hosts.get(replica, "")), working),
-            cpus=facts.cpu_count if (facts := evidence.data.system.get(str(replica))) is not None else None,
+            load_of(evidence.nodes.get(hosts.get(replica, "")), working), cpus=_cpus(evidence.data, replica, bound)
         )
         for replica, working in evidence.busy.items()
     }
     return Comparison((*_compared("work", kinds.work), *_compared("between", between)), loads)
+
+
+def _cpus(data: RunData, replica: int, bound: Mapping[int, int]) -> int | None:
+    """CPUs of its node that a replica may use: its agent, and its ranks, which may be bound."""
+    facts = data.system.get(str(replica))
+    cpus = facts.cpu_count if facts is not None else None
+    return cpus if cpus is None else min(cpus, bound.get(replica, cpus))
 
 
 def _in_time(evidence: Evidence) -> list[tuple[int, slice]]:

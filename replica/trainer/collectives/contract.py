@@ -11,6 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from aiperf.facts import RankPlace
+from aiperf.host import ranges, this_host
+
 GRADIENTS = "gradients"
 """Name of the sums of training steps."""
 
@@ -42,6 +47,14 @@ class Collective(ABC):
     @abstractmethod
     def gather(self, text: str) -> tuple[str, ...]:
         """Collect the texts of all ranks, by group and rank, on the leader; else of the group."""
+
+    def gather_places(self) -> tuple[RankPlace, ...]:
+        """Collect where each rank runs at this moment, in the order of `gather`."""
+        host = this_host()
+        cpus = host.affinity()
+        own = RankPlace(host.name(), ranges(cpus), ranges(host.memory_domains_of(cpus)))
+        texts = self.gather(msgspec.json.encode(own).decode())
+        return tuple(msgspec.json.decode(text, type=RankPlace) for text in texts)
 
     @abstractmethod
     def broadcast_variables(self, variables: Sequence[Any]) -> None:

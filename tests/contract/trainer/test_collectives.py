@@ -14,6 +14,7 @@ import pytest
 from replica.trainer.collectives import COLLECTIVES
 from replica.trainer.collectives.rank import meeting_point
 from replica.trainer.starters import STARTERS, RankRequest
+from tests.support.machines import Machine
 from tests.support.trainings.installed import need_frameworks
 
 RANKS = {
@@ -34,6 +35,7 @@ PROGRAM = """
 import importlib, json, pathlib, sys
 importlib.import_module(f"replica.trainer.frameworks.{sys.argv[4]}")
 import keras
+from aiperf import host
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives import COLLECTIVES
 
@@ -49,6 +51,9 @@ sent = bytes([own.rank + 1]) * 1000 if own.rank == 0 else b""
 received = own.broadcast(sent)
 empty = own.broadcast(b"")
 texts = own.gather("é" * own.rank)
+host.ROOT = folder / f"node {own.rank}"
+places = own.gather_places()
+host.ROOT = pathlib.Path("/")
 shared = [keras.Variable([float(own.rank), 5.0]), keras.Variable(float(own.rank + 7))]
 own.broadcast_variables(shared)
 averaged = [keras.Variable([float(own.rank), 1.0]), keras.Variable(2.0 * own.rank)]
@@ -80,6 +85,7 @@ found = {
     "rank": own.rank, "size": own.size, "local_rank": own.local_rank, "refused": refused,
     "received": [len(received), received[0], len(empty)],
     "texts": texts,
+    "places": places,
     "shared": plain(shared),
     "averaged": plain(averaged),
     "summed": plain(add()),
@@ -104,6 +110,8 @@ def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> N
     program.write_text(PROGRAM)
     command = (sys.executable, str(program), name, str(ranks), str(tmp_path), framework)
     words = STARTERS.load(starter)(RankRequest(command, ranks))
+    for rank in range(ranks):
+        Machine(cpus=8, affinity=f"{rank}-3,7", host=f"n{rank}").write(tmp_path / f"node {rank}")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **meeting_point(())}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -114,6 +122,7 @@ def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> N
         assert own["refused"] == "ranks"
         assert own["received"] == [1000, 1, 0]
         assert own["texts"] == ["é" * rank for rank in range(ranks)]
+        assert own["places"] == [[f"n{rank}", f"{rank}-3,7", ""] for rank in range(ranks)]
         assert own["shared"] == [[0.0, 5.0], 7.0]
         assert own["averaged"] == [[mean, 1.0], 2 * mean]
         assert own["summed"] == [[ranks, ranks * mean], 2 * ranks]

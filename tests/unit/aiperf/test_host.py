@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.host import Host, Memory, free_disk, this_host
+from aiperf.host import Host, Memory, free_disk, ranges, this_host
 from aiperf.machine.accelerators import best_precision
 from tests.support.machines import (
     GIB,
@@ -48,7 +48,20 @@ def test_cpus_are_the_least_of_affinity_and_quota(name: str, online: int, usable
 
 
 def test_numbers_of_cpus_have_gaps(tmp_path: Path) -> None:
-    assert host_of("odd processors", tmp_path).affinity() == set(range(1, 300, 2))
+    host = host_of("odd processors", tmp_path)
+    assert host.affinity() == set(range(1, 300, 2))
+    assert ranges(host.affinity()).startswith("1,3,5,") and ranges(frozenset({8, 0, 2, 1})) == "0-2,8"
+
+
+def test_memory_domains_are_those_of_the_cpus(tmp_path: Path) -> None:
+    host = host_of("one socket of two", tmp_path)
+    assert host.memory_domains_of(host.affinity()) == set(), "the kernel does not say"
+    for domain, cpus in enumerate(("0-31", "32-63", "")):  # the last one has memory alone
+        folder = tmp_path / f"sys/devices/system/node/node{domain}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(f"{cpus}\n")
+    assert (host.memory_domains(), host.memory_domains_of(host.affinity())) == (3, {1})
+    assert host.memory_domains_of(frozenset({31, 32})) == {0, 1}
 
 
 @pytest.mark.parametrize(
