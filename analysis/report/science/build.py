@@ -6,6 +6,7 @@ accuracy; the formulas are this project's ([results.md](../../../docs/results.md
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
@@ -37,9 +38,18 @@ from analysis.report.workloads import (
 # parts where several replicas share one.
 
 
-def cost(data: RunData, seconds: float, joules: float | None) -> float | None:
-    """Price of the nodes of a replica for a time, and of their energy, in the stated currency."""
+def cost(data: RunData, model: Model, end_ms: int, joules: float | None) -> float | None:
+    """Price of the nodes that trained a model until a moment, and of their energy.
+
+    In the stated currency. Replicas on one host, by their descriptions, share its hours.
+    """
     config = data.manifest.config
+    hosts = Counter(facts.host for facts in data.system.values())
+    seconds = 0.0
+    for replica, begin_ms, until_ms in _turns(model, end_ms):
+        facts = data.system.get(str(replica))
+        sharers = hosts[facts.host] if facts is not None and facts.host is not None else 1
+        seconds += (until_ms - begin_ms) / 1000 / sharers
     return price_of(config.price, seconds * config.replica.nodes, joules)
 
 
@@ -284,7 +294,7 @@ def _to_quality(data: RunData, model: Model, curve: Sequence[QualityPart]) -> Nu
         "epochs_to_quality": reached.epoch,
         "images_to_quality": reached.images,
         "operations_to_quality": reached.operations,
-        "cost_to_quality": cost(data, reached.t_s, joules),
+        "cost_to_quality": cost(data, model, model.reached.time_ms, joules),
         "energy_to_quality_j": joules,
         "mean_power_w": joules / reached.t_s if joules is not None and reached.t_s > 0 else None,
     }

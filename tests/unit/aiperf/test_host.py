@@ -60,7 +60,7 @@ def test_memory_domains_are_those_of_the_cpus(tmp_path: Path) -> None:
         folder = tmp_path / f"sys/devices/system/node/node{domain}"
         folder.mkdir(parents=True)
         (folder / "cpulist").write_text(f"{cpus}\n")
-    assert (host.memory_domains(), host.memory_domains_of(host.affinity())) == (3, {1})
+    assert (host.memory_domains(), host.memory_domains_of(host.affinity())) == (3, frozenset({1}))
     assert host.memory_domains_of(frozenset({31, 32})) == {0, 1}
 
 

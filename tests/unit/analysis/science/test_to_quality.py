@@ -311,6 +311,17 @@ def test_energy_without_a_price_need_not_be_measured(tmp_path: Path) -> None:
     assert model.cost_to_quality == pytest.approx((19.037 - 1.5) * 3.2 / 3600, rel=1e-9)
 
 
+def test_replicas_that_share_a_node_have_equal_parts_of_its_hours(tmp_path: Path) -> None:
+    run = run_of_four(tmp_path, **{"price.kwh": 0.0})
+    hosts = {"0": "n0", "1": "n1", "2": "n0"}
+    run.paths.system.write_text(json.dumps({replica: {"host": host} for replica, host in hosts.items()}))
+    found = models(report_of(run))
+    assert found["resnet-hep", 0].cost_to_quality == pytest.approx((19.037 - 1.5) / 2 * 3.2 / 3600, rel=1e-9)
+    # First by replica 1, which has its node alone, then by replica 0.
+    seconds = (24 - 1.5) + (33.333 - 24) / 2
+    assert found["resnet-hep", 1].cost_to_quality == pytest.approx(seconds * 3.2 / 3600, rel=1e-9)
+
+
 def test_all_measures_of_a_target_must_be_reached_in_one_record(tmp_path: Path) -> None:
     run = ScienceRun(tmp_path, {"science.instances": 1}).at(0).ready(600, 0)
     targets = {"mean_absolute_error": 0.3, "ks": 0.15}
