@@ -15,6 +15,7 @@ from aiperf.cli.tables import MOST_NAMED, MOST_ROWS, make_table, print_line
 from aiperf.cli.units import interval, number, percent, si
 from aiperf.config.duration import format_duration
 from aiperf.run_directory.state import IN_PROGRESS
+from aiperf.untrusted.text import cut
 from analysis.output.page.hybrid import group_rows, server_rows, training_rows
 from analysis.output.page.science import LEFT, currency_of, filled, model_rows, result_rows, split
 from analysis.output.page.vocabulary import TRIAL_STATES, assumptions, cost, goodput, known, slowness
@@ -70,11 +71,13 @@ def closing_lines(report: Report) -> Iterator[str]:
     for notice in report.notices:
         yield f"notice: {notice}"
     yield from slow_lines(report)
-    for damage in report.damages:
+    for damage in report.damages[:MOST_NAMED]:
         yield f"damaged record: {damage}"
+    if len(report.damages) > MOST_NAMED:
+        yield f"damaged records: {len(report.damages) - MOST_NAMED} more; aiperf verify names all"
     for violation in report.violations:
         broken = "rule that its settings break" if report.state in IN_PROGRESS else "rule not met"
-        yield f"{broken}: {violation.rule}: found {violation.found}; required {violation.required}"
+        yield f"{broken}: {violation.rule}: found {cut(violation.found)}; required {violation.required}"
     yield from why_lines(report)
     yield report.final_line
 

@@ -227,3 +227,15 @@ def test_replicas_that_never_came_are_counted_as_such(tmp_path: Path, capsys: py
     main(["status", str(tmp_path)])
     shown = capsys.readouterr().out
     assert (" lost " in shown, " absent " in shown) == (True, True)
+
+
+def test_many_damages_do_not_hide_the_result(tmp_path: Path) -> None:
+    run = cut(tmp_path, 45, None)
+    for trial in range(2, 32):
+        run.tell(RunEnded(reason="deadline", end_ms=T0_MS + trial))
+    report = report_of(run.end(DURATION_S))
+    lines = list(closing_lines(report))
+    assert len(report.damages) > 20
+    assert sum(line.startswith("damaged record: ") for line in lines) == 8
+    assert f"damaged records: {len(report.damages) - 8} more; aiperf verify names all" in lines
+    assert max(map(len, lines)) < 1000, "the rule names them all in report.json alone"
