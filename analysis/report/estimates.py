@@ -239,12 +239,15 @@ class PlacePart(Part):
     """Ranks of a replica that ran on the same node and CPUs in its last training."""
 
     replica: int
+    """Number of the replica."""
     ranks: str
     """Numbers of the ranks, such as 0-3."""
     node: str
+    """Host name."""
     cpus: str
     """CPUs on which each of them might run, such as 0-15,32-47."""
     cpu_count: int
+    """Number of these CPUs."""
     domains: str
     """Memory domains (NUMA nodes) of these CPUs; empty: the kernel did not say."""
     sharing: int
