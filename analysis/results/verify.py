@@ -7,12 +7,11 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from aiperf.errors import RunDirectoryError
 from aiperf.run_directory.checksums import is_broken
 from aiperf.run_directory.manifest import read_manifest, version_note
 from aiperf.run_directory.paths import RunPaths, belongs
+from aiperf.untrusted.arrays import opened_arrays
 from aiperf.untrusted.folders import family_of, files_below
 from aiperf.untrusted.reading import json_object, read_outside, reason_of, shortened
 from analysis.reading.run_data import RunData, read_run
@@ -87,7 +86,7 @@ def _archives(paths: RunPaths) -> Iterator[str]:
         if family_of(file.name) is not None:
             continue
         try:
-            with np.load(file, allow_pickle=False) as archive:
+            with opened_arrays(file) as archive:
                 for name in archive.files:
                     archive[name]
         except Exception as error:  # of any kind: NumPy and zipfile raise what they come across

@@ -17,6 +17,7 @@ from aiperf.clock import Clock
 from aiperf.files import move, write_file
 from aiperf.run_directory.paths import earlier_checkpoint
 from aiperf.run_directory.step_evidence import hash_state
+from aiperf.untrusted.arrays import opened_arrays
 from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import Begin
 from replica.trainer.collectives.contract import Collective
@@ -137,7 +138,7 @@ class Checkpoints:
 
     def _load_from(self, file: Path) -> Checkpoint | None:
         try:
-            with np.load(file, allow_pickle=False) as archive:
+            with opened_arrays(file) as archive:
                 # Numbers in names have leading zeros: sorted, variables are in the order of the
                 # steps.
                 arrays = {name: archive[name] for name in sorted(archive.files)}

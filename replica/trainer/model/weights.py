@@ -14,6 +14,7 @@ from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.files import write_file
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
+from aiperf.untrusted.arrays import opened_arrays
 from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import InheritedWeights
 from search_space.inheritance import Weights, inherit
@@ -65,7 +66,7 @@ def epoch_of(path: Path) -> int | None:
     Raises TrialFailedError ("weights") if it is missing or damaged.
     """
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        with opened_arrays(path) as archive:
             return int(archive[EPOCH]) if EPOCH in archive.files else None
     except Exception as error:  # of any kind: NumPy and zipfile raise what they come across
         raise TrialFailedError("weights", f"{path} cannot be read: {reason_of(error)}") from None
@@ -77,7 +78,7 @@ def load(path: Path, architecture: Architecture) -> Weights:
     Raises TrialFailedError ("weights") if the file is missing or damaged.
     """
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        with opened_arrays(path) as archive:
             weights = {
                 node.name: {name: archive[f"{node.name}/{name}"] for name in architecture.weight_shapes(node)}
                 for node in architecture.nodes

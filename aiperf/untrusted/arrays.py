@@ -1,0 +1,29 @@
+"""Arrays in a `.npz` file that somebody else may have made: weights and checkpoints of a run."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+
+@contextmanager
+def opened_arrays(file: Path) -> Iterator[NpzFile]:
+    """Open a file for its arrays, each of which is read when it is asked for.
+
+    No array takes more memory than the file has bytes. Raises ValueError if members are compressed
+    or overlap, which no file of AIPerf does, and what NumPy and zipfile raise for other damage.
+    """
+    with np.load(file, allow_pickle=False) as archive:
+        members = archive.zip.infolist()
+        # Compressed zeros take a thousand times as much memory as the file. Several entries may
+        # share the bytes of one member, which only later versions of zipfile refuse.
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError("its arrays are compressed, which those of AIPerf never are")
+        if sum(member.file_size for member in members) > file.stat().st_size:
+            raise ValueError("its arrays are larger than the file")
+        yield archive
