@@ -70,7 +70,7 @@ if kind == "input" and trainer:
     from replica.trainer.data.science.source import Reader
     sample = Reader.sample
     def slow_sample(*words):
-        time.sleep(0.01)
+        time.sleep(0.04)
         return sample(*words)
     Reader.sample = slow_sample
 
