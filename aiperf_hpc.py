@@ -1,7 +1,5 @@
 """The command `aiperf`, which starts no other package of that name."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

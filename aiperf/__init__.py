@@ -5,8 +5,6 @@ graphs), `count` (operations per image, rule set aiperf-1), `load_run` and
 `load_store` (a run, and a store of results, as pandas frames). See docs/api.md.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

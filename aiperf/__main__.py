@@ -1,7 +1,5 @@
 """The command `aiperf`: each verb is loaded only when it is called."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -3,8 +3,6 @@
 In other locales numbers have commas, and the words that callers look for are translated.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -6,8 +6,6 @@ the run failed, 2 wrong usage or input, 3 the environment does not allow it. `ai
 ends with 4 if it names a bad node, which is no error.
 """
 
-from __future__ import annotations
-
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2

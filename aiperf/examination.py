@@ -3,8 +3,6 @@
 The primary asks (`aiperf doctor`), a program on each node answers, one line of JSON each.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

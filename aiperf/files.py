@@ -4,8 +4,6 @@ All of them wait for storage that refuses (`aiperf.storage.patience`): never cal
 loop that has other duties.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """The frameworks that train: how users install them, and imports without what no training needs."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -4,8 +4,6 @@ The only place that asks the kernel for them. Each is read anew, since affinitie
 and never fails: what the kernel does not say is 0, empty or as if there were no limit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

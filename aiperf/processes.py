@@ -3,8 +3,6 @@
 And their own side of the pipes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -4,8 +4,6 @@ A process that a site's `srun` or `mpirun` has started has numbers of its own. T
 starts in turn would take them for theirs, so every program is started without them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Registries of seams: implementations by name, each imported only when it is asked for."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """One seed for a run; every other random stream is folded from it."""
 
-from __future__ import annotations
-
 import hashlib
 
 SEED_BITS = 31

@@ -6,8 +6,6 @@ them; ranks leave them to their agent. The relay (`primary.launchers.relays.remo
 without this program, does the same. A child process asks for a signal at its parent's death.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

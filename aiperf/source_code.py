@@ -1,7 +1,5 @@
 """The identity of the program itself: its git revision, and a hash of its source."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from importlib.util import find_spec

@@ -14,8 +14,6 @@ takes minutes. `standby_slowdown`: time of a step while another network warms up
 over that alone (for accelerators: `python -m benchmarks.card standby torch 256`).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ python -m benchmarks.card standby torch 256
 Prints a line of JSON for each figure as soon as it is there. ResNet-50 at 224 x 224, in bfloat16.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ memory where there is a file system in memory, and fsync is left out, which wait
 both cases. The two take turns; medians of the rounds, in microseconds a record.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

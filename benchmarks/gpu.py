@@ -10,8 +10,6 @@ smoothing 0.1 on synthetic images, as AIPerf's trainer does; there is no input p
 runs in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

@@ -4,8 +4,6 @@ python -m benchmarks.hyperparameters [--seeds 30] [--figure docs/figures/hyperpa
 [--format json]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

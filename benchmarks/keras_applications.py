@@ -7,8 +7,6 @@ of it frozen but its last dense layer. Models with layers that neither rule set 
 XLA's programs are only lowered: nothing is compiled. All of them take about an hour on two cores.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json

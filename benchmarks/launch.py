@@ -7,8 +7,6 @@ SLURM cluster of four nodes, and over real sshd processes. All replicas share it
 cluster.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ With the simulated trainer and two replicas; the managers take turns. Medians ov
 rounds, and the largest memory that was seen.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

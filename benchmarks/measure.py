@@ -1,7 +1,5 @@
 """Interleaved timing: candidates take turns, so that a drifting machine is fair to all."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 python -m benchmarks.operations [--format json]
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -12,8 +12,6 @@ With `--checks`, also CPU seconds of reading the run with and without the checks
 the median of N in turn.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -6,8 +6,6 @@ Small files are generated. Candidates take turns. A figure is samples per second
 is per core, of all threads of the process; next to it per second of wall time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -8,8 +8,6 @@ With `--scaled`: long histories, and both surrogates; `--exact` is the longest h
 exact process is measured at.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -9,8 +9,6 @@ With `--framework tensorflow,jax,torch`: the trainer's step on each of them agai
 written in it (benchmarks/gpu.py), at 224 x 224 and 32 x 32, or at one `--size` and `--batch`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

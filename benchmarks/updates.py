@@ -11,8 +11,6 @@ parameter a step, as a ring does it (Patarasuk and Yuan 2009). `--runs` keeps th
 those that are there.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

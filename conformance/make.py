@@ -3,8 +3,6 @@
 Whoever changes a rule, and with it the answers, makes the kit again and reads what differs.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

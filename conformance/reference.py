@@ -1,7 +1,5 @@
 """This project behind the protocol of the conformance kit: `python -m conformance.reference`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

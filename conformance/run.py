@@ -5,8 +5,6 @@ and writes an answer a line; docs/specification.md describes both (section 11).
 Exit code 0: every case is answered as expected.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

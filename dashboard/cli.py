@@ -1,7 +1,5 @@
 """The verb `aiperf dashboard`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 from pathlib import Path

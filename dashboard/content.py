@@ -1,7 +1,5 @@
 """The content of a dashboard: its runs, and what its pages show of them."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from urllib.parse import quote

@@ -4,8 +4,6 @@ The token stays in the address of every link. A cookie would be sent to every ot
 same host, whatever its port: to those of other users of a login node, too.
 """
 
-from __future__ import annotations
-
 import hmac
 import re
 import secrets

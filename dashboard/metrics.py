@@ -5,8 +5,6 @@ the name of a run, and `id` stands for its directory. `node` is the name of a no
 it, which is the label Hostname of dcgm-exporter.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

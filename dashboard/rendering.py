@@ -1,7 +1,5 @@
 """The server's handle on a worker: a process of its own, so that the server always answers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The runs of a dashboard: a table from directories that its user names, by ids without paths."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The server of a dashboard: its answers to requests, and its socket from first to last."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """Runs under watch: read again when their records change, as long as a page of them is open."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,7 +1,5 @@
 """The words of a run's status: in the list of runs, and above its report."""
 
-from __future__ import annotations
-
 from aiperf.cli.units import count, si
 from aiperf.config.duration import format_duration
 from aiperf.run_directory.state import IN_PROGRESS

@@ -1,7 +1,5 @@
 """Messages between server and worker: a task, and its answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import BaseModel

@@ -3,8 +3,6 @@
 Tasks come on standard input, one a line; each answer follows its length on standard output.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

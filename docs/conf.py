@@ -4,8 +4,6 @@ The source folder is the repository's root, so that a relative link which works 
 the site: a link to a Markdown file leads to its page, a link to any other file to a copy of it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The verbs of the primary: `aiperf run` and `aiperf resume`."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Objects that all parts of a primary share: the run's context, its milestones, its nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -4,8 +4,6 @@ An entry is written after the raw records that it repeats are durable. A digest 
 written costs the agents time, since they read the raw records instead, and the run nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -4,8 +4,6 @@ Each replica is served by a `ReplicaServer` meanwhile. The upkeep keeps the clai
 placement of replicas, redraws the live view, and announces the heads of the primary's file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence

@@ -1,7 +1,5 @@
 """Commands in the environment that a node's software needs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from aiperf.config.sections.cluster import EnvironmentSection

@@ -1,7 +1,5 @@
 """AIPerf's own manager: a replica that is free gets its next job at once."""
 
-from __future__ import annotations
-
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.run_directory.claim import Claim, identity_of

@@ -1,7 +1,5 @@
 """Checks before a run starts; all problems are reported at once."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

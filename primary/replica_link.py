@@ -1,7 +1,5 @@
 """The primary's connection to one replica: its handshake, its messages, its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable

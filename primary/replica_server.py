@@ -1,7 +1,5 @@
 """The primary's side of one replica: start, handshake, jobs, restarts, loss."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The start of a primary: at the beginning of a run, or from the records of an interrupted one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self

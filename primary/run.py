@@ -1,7 +1,5 @@
 """A run from the first record of its primary to the last, natively or under NNI."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

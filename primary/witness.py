@@ -4,8 +4,6 @@ A replica reports the number and the hash of its records over its pipe. A file t
 changed or cut afterwards does not fit what the primary heard.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -1,7 +1,5 @@
 """The digests of a finished run, so that they can be read again up to any cursor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from aiperf.errors import DigestDamagedError

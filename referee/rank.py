@@ -1,7 +1,5 @@
 """`aiperf rank`: results in order, after plans of the official ones were made again."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

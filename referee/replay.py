@@ -6,8 +6,6 @@ hyperparameters must come out as recorded, exactly but for the last digits of a 
 directory is only read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """The cluster of a rehearsal: its nodes' clocks, its file server, and the agents that run on it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

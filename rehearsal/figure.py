@@ -1,7 +1,5 @@
 """The figure of a prediction: score and efficiency against replicas, each with its band."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A rehearsal from its first record to its last: its faults, its primaries, their successors."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

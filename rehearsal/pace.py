@@ -6,8 +6,6 @@ pipeline needs for its images. All-reduce by latency and bandwidth as in Thakur,
 Gropp, Optimization of Collective Communication Operations in MPICH (2005), section 4.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a rehearsed training trains: its cost, its data, and its made-up facts."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """A trainer that only lets time pass, with made-up curves and the pace of the machine file."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field

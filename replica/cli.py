@@ -1,7 +1,5 @@
 """The verbs of the replica's side: `aiperf ops`, `aiperf search`, `aiperf hpo`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Hyperparameters: the spaces of the data sets, and their effect on an architecture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -6,8 +6,6 @@ connections a scale of zero. These are pure functions on arrays. They preserve t
 inference mode; with batch statistics, as in training, an inserted normalisation normalises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import singledispatch
 from math import sqrt

@@ -1,7 +1,5 @@
 """Limits of growth for architectures, derived from the configuration of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod

@@ -5,8 +5,6 @@ al. 2016, "Net2Net"). A morph does not rename nodes, so that `search_space.inher
 their weights over. With inherited weights a child computes the function of its parent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count

@@ -4,8 +4,6 @@ The stride of stages 3 to 5 is in the first 1x1 convolution, as in the original;
 front of a batch normalisation have no bias. Names follow s<stage>b<block>_<part>.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from aiperf.errors import ArchitectureError

@@ -1,7 +1,5 @@
 """Random morphs: an operator first, then a place, so that many places do not add weight."""
 
-from __future__ import annotations
-
 import random
 
 from aiperf.errors import ArchitectureError

@@ -5,8 +5,6 @@ a convolution or a dense layer begins a stream of its own. A residual stage is o
 all its additions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The SLURM job that a process is in: its components, and its GPUs as SLURM itself lists them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

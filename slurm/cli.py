@@ -1,7 +1,5 @@
 """The verb `aiperf slurm`: job scripts, cluster configuration, a cluster on one machine."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Command lines of SLURM's programs, and their environment: pure functions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

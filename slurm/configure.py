@@ -3,8 +3,6 @@
 Equal nodes share a line. The functions return text and change nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """SLURM's compact host lists, such as `gpu[01-03,7],login`, as pure functions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ The system configuration is not touched. Each node is a slurmd daemon of this ho
 port of its own; all files are in one folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

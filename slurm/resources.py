@@ -1,7 +1,5 @@
 """The resources of a node that a replica's job or a whole run's allocation asks SLURM for."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The job script of a run, ready for sbatch. The run inside finds its allocation by itself."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """States of jobs, steps and nodes in words: pure functions over the output of squeue and sinfo."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 JOB_FORMAT = "%i|%j|%T|%r"

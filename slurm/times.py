@@ -1,7 +1,5 @@
 """Time limits as SLURM writes them, and the limit that a run needs."""
 
-from __future__ import annotations
-
 import re
 
 from aiperf.config.duration import format_duration

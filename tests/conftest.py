@@ -1,7 +1,5 @@
 """Settings of all tests, how workers share them, and clusters that are started once."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

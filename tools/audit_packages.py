@@ -5,8 +5,6 @@ codes: 0 none is known, 1 some are, 3 nothing is known of some packages, for ins
 itself cannot be reached: a mirror has packages, but no advisories.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

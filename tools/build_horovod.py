@@ -6,8 +6,6 @@ Environment variables of Horovod's build (HOROVOD_GPU_OPERATIONS=NCCL, HOROVOD_N
 HOROVOD_CUDA_HOME, ...) are passed on and are part of the key.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

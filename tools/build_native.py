@@ -6,8 +6,6 @@ newer one of a Linux distribution. The wheels of oneDNN from 2024 on need SYCL f
 an OpenCL driver that no wheel brings: their engine finds no device.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -7,8 +7,6 @@ locked ones from a folder, by the commands of docs/howto/airgap.md, cut off from
 `unshare` can do that. Takes 10 GB in FOLDER, and about five minutes for each way.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -11,8 +11,6 @@ cuts the lock to some packages, for rounds that cost less: without TensorFlow am
 it nor the doctor is tried.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

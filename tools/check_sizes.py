@@ -1,7 +1,5 @@
 """Sizes of readable code: lines of modules, classes and functions, modules of a folder, tables."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `make docs` writes them; `--check` only compares, and exits with 1 if one is stale.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

@@ -1,7 +1,5 @@
 """Workloads: the data, model, loss, quality measure and target of a training, by name."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from workloads.contract import Workload
 

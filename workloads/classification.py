@@ -1,7 +1,5 @@
 """Image classification: one-hot labels, categorical cross-entropy, top-1 accuracy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -9,8 +9,6 @@ networks. dense3d: cubes of matter and layers of CosmoFlow and DCGAN. The case `
 of the first published code (BenchCouncil, HPC AI500 v1, README).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 from typing import Literal

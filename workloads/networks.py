@@ -11,8 +11,6 @@ sizes are from MustafaMustafa/cosmoGAN (256 x 256) and, with one more axis, vmos
 (64 x 64 x 64).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

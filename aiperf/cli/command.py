@@ -1,7 +1,5 @@
 """A verb of the command line, and the options and outputs that verbs share."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 from collections.abc import Callable, Sequence

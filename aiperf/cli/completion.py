@@ -1,7 +1,5 @@
 """Completion of the command line in bash, zsh and fish, by argcomplete."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

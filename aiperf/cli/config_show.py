@@ -1,7 +1,5 @@
 """The settings in force before a run, with where each comes from (`aiperf config show`)."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

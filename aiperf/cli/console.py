@@ -1,7 +1,5 @@
 """The console that tables are printed on, for which text from outside is never markup."""
 
-from __future__ import annotations
-
 from typing import Any, TextIO
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Lines and documents on the terminal, which text from outside does not steer."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import TextIO

@@ -4,8 +4,6 @@ The names are common ones. A package of the same name on the PYTHONPATH, in the 
 -m aiperf` or of another distribution would end the program somewhere in its middle.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.util import find_spec

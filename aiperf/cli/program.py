@@ -1,7 +1,5 @@
 """The name by which this program was started, so that commands in its messages can be pasted."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

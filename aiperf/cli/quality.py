@@ -1,7 +1,5 @@
 """Qualities of scientific workloads in words, next to their targets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from aiperf.cli.units import number

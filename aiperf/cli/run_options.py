@@ -1,7 +1,5 @@
 """Options for the configuration of a run, for the verbs that start runs or write job scripts."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables in a terminal: their columns fit, and no number is cut."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Units, and numbers as people read them."""
 
-from __future__ import annotations
-
 from math import isfinite
 
 MIB = 2**20

@@ -1,7 +1,5 @@
 """The table of verbs by group, and the help text made of it."""
 
-from __future__ import annotations
-
 import difflib
 
 from aiperf.untrusted.text import shown

@@ -1,7 +1,5 @@
 """A sign of life on standard error while a verb works, and its end when results are printed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 Written by `aiperf dataset`, read by every trainer.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Literal, Self

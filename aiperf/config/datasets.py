@@ -1,7 +1,5 @@
 """Data sets: sizes, classes and sensible training defaults."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Durations in the way people write them: 90s, 5m, 1h30m, 12h, 1d."""
 
-from __future__ import annotations
-
 import re
 
 from aiperf.untrusted.text import shown

@@ -8,8 +8,6 @@ is the SHA-256 of the fingerprints of training and validation, and of a test spl
 which sites computed.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import mmap

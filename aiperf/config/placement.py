@@ -1,7 +1,5 @@
 """Placement of a replica: one or several nodes of its own, or one that it shares with others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from aiperf.config.settings import RunConfig

@@ -1,7 +1,5 @@
 """The configuration of a run: its sections, read from TOML, overrides and presets, as a whole."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence

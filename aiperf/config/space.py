@@ -4,8 +4,6 @@ Names that a trial knows: `kernel_size` (of the blocks that deepening inserted),
 (images per accelerator and step), `learning_rate`, `momentum`, `label_smoothing`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 SLURM, ssh and shells read what these settings hold.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """TOML: read within limits, and written."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

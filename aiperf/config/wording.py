@@ -4,8 +4,6 @@ What is allowed is read from the type of the setting, so that one sentence serve
 with a value. The validator's own words never reach a user.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import shlex

@@ -1,7 +1,5 @@
 """The accelerators of this node, of all vendors (`aiperf.machine.vendors`), and their shares."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The addresses of this node by which others can reach it."""
 
-from __future__ import annotations
-
 import socket
 
 import psutil

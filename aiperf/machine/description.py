@@ -1,7 +1,5 @@
 """What a node says about its hardware and software beyond names: for readers who were not there."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Counters of energy of this node: those of CPU packages, and of an accelerator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

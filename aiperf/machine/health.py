@@ -5,8 +5,6 @@ the node or its driver started, which only grow. It is empty on a node without t
 out what it cannot read. Add a source to `sources`, and its fields to `aiperf.machine.health_kinds`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections import Counter

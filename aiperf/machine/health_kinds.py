@@ -1,7 +1,5 @@
 """Fields of telemetry that say something about a node's health, by the kind of their signs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 CARD_COUNTERS: Mapping[str, str] = {

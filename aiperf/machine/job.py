@@ -1,7 +1,5 @@
 """The scheduler's job that a replica may have to itself."""
 
-from __future__ import annotations
-
 import logging
 import os
 

@@ -1,7 +1,5 @@
 """An agent's report on the micro suite of its node."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """A description of this node, for system.json."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Mapping

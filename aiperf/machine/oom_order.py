@@ -1,7 +1,5 @@
 """Memory that is short: which processes die first."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -8,8 +8,6 @@ DCGM's own program is asked for them (`dcgmi dmon`), which needs its host engine
 are there or not; nothing is started.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

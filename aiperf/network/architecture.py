@@ -1,7 +1,5 @@
 """A neural architecture as an immutable graph of typed layers: shapes, canonical hash, weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache

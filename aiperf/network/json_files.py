@@ -5,8 +5,6 @@ that are left out take the layer's defaults. Errors name the place: the line of 
 node and the key.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import asdict

@@ -5,8 +5,6 @@ If a kernel hangs over the edge of the image it multiplies zeros, and XLA's cost
 those positions out.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from aiperf.network.architecture import Architecture

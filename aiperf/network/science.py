@@ -6,8 +6,6 @@ number. Every function here is a convention of this project in the terms of the 
 et al. 2021, Tables 1 and 2): multiply-accumulate 2, exponential 8, division 4, anything else 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod

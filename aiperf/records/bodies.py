@@ -1,7 +1,5 @@
 """Bodies of records: what a line of the history list says."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from msgspec import Struct

@@ -4,8 +4,6 @@ A record's hash is the SHA-256 of its line without the newline, as 64 hex digits
 carries the hash of `run.json`, so that a chain belongs to one run.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 

@@ -4,8 +4,6 @@ As text it is "writer:sequence" for each, in the order of the names, separated b
 are compressed (zlib, base64) after a "z".
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

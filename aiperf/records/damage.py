@@ -1,7 +1,5 @@
 """Damage: a place in a run directory that is not as an honest run leaves it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

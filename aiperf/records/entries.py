@@ -1,7 +1,5 @@
 """A ledger's entries for one trial and for one replica."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from aiperf.facts import Stamped

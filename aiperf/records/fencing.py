@@ -6,8 +6,6 @@ that it and its replicas record from there on is left out: their work is lost, a
 Positions decide, so that no two clocks are compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ NFS has neither an atomic append nor dependable locks, so no two processes ever 
 writer creates its file exclusively and a restarted writer takes a new name.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

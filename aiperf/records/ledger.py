@@ -4,8 +4,6 @@ But for fences (`aiperf.records.fencing`): they must be known before the records
 they are if files are read in `reading_order`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any

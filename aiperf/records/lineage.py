@@ -1,7 +1,5 @@
 """The epochs of a training over all trials that did a part of it: a trial and those it resumes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Parts of a run from its history list, for callers that look once."""
 
-from __future__ import annotations
-
 from aiperf.records.bodies import EpochCompleted
 from aiperf.records.history_files import HistoryReader, decode_lines, read_from
 from aiperf.records.ledger import Ledger

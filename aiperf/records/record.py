@@ -4,8 +4,6 @@ The link is the hash of the writer's record before (`aiperf.records.chain`). The
 everything before it in the line) is the last key: it detects torn and damaged lines.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

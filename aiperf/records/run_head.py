@@ -17,8 +17,6 @@ run directory whose files end in complete lines a shell gives the same:
       done; } | hash
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.records.chain import first_link, hash_of

@@ -5,8 +5,6 @@ the optimiser's own must be smaller. With SGD, a mode of curvature h is stable b
 2 (1 + momentum) / h without staleness, but below (1 - momentum) / h with a staleness of 1.
 """
 
-from __future__ import annotations
-
 from aiperf.config.sections.training import TrainingSection
 
 ADAM_FOR_SGD = 0.02

@@ -6,8 +6,6 @@ in epochs of the initial architecture, and includes that of the trainings whose 
 inherited.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources

@@ -5,8 +5,6 @@ required_fields of `check_system_desc`). A field is described by the declaration
 else by the facts of the nodes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

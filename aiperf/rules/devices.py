@@ -5,8 +5,6 @@ structured sparsity is halved. A source says where a number is none of a sheet; 
 known is None.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The accuracy that a training of a warm-up round would reach if it continued, extrapolated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log2

@@ -1,7 +1,5 @@
 """The schedule of rounds: epochs and patience, as pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

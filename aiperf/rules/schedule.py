@@ -3,8 +3,6 @@
 The primary issues jobs by it; a replica uses it to get ready for its next job.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from aiperf.config.sections.run import SearchSection

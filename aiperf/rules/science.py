@@ -1,7 +1,5 @@
 """The rules of a run of scientific workloads (HPC AI500; MLPerf HPC for what it leaves open)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType

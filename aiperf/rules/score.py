@@ -5,8 +5,6 @@ counts whatever becomes of its trial; an unfinished epoch counts, up to its last
 only while its trial is alive. Times are integer milliseconds, operations are integers.
 """
 
-from __future__ import annotations
-
 from math import log
 
 GRID_MS = 360_000

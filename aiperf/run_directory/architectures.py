@@ -1,7 +1,5 @@
 """The architectures of a run, stored by canonical hash and read once."""
 
-from __future__ import annotations
-
 from aiperf.errors import ArchitectureError
 from aiperf.files import write_atomically
 from aiperf.network.architecture import Architecture

@@ -2,8 +2,6 @@
 them holds.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 from aiperf.run_directory.paths import RunPaths

@@ -4,8 +4,6 @@ A flipped bit often leaves JSON that can be read, with another meaning. Files of
 have no seals.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

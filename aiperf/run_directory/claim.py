@@ -8,8 +8,6 @@ free, however old its view of the folder is. Network file systems have no depend
 number also identifies a primary among those of its run (`PrimaryIdentity`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import secrets

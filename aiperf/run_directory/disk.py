@@ -1,7 +1,5 @@
 """The file operations of claims, on storage that answers at once, or that refuses for a while."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@ Nothing here moves with the clock: a process is known by the machine's boot, its
 and the ticks of the machine at its start.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict, dataclass

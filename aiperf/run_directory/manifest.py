@@ -1,7 +1,5 @@
 """`run.json`: what a run was started with. Written once, when the run directory is made."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import re

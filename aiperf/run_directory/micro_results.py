@@ -4,8 +4,6 @@ A node's file is made before its suite runs and replaced afterwards: one replica
 it, and no resumed run measures it again. The primary's record of the node has the file's SHA-256.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

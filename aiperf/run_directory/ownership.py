@@ -1,7 +1,5 @@
 """Hands that a run directory may have been in: other owners, and others who may write."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shlex

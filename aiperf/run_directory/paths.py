@@ -1,7 +1,5 @@
 """The run directory: the one module that knows the names of files in it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ They are no records, and other processes may still append samples. So a record n
 of such a file, up to the last whole line, and what comes behind them does not matter.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ scores and checks are made from the records. There is none of a run that ended, 
 was killed leaves one that soon is too old.
 """
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from aiperf.errors import RunDirectoryError

@@ -1,7 +1,5 @@
 """The states of a run, from which every page, table, line and exit code takes its words."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Literal
 

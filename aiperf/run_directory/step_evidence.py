@@ -6,8 +6,6 @@ norm of the gradient that was applied, after the all-reduce. The record of an ep
 of its rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path

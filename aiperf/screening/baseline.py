@@ -1,7 +1,5 @@
 """Baselines: floors of measures by kind of device, in a TOML file that people review."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 from statistics import median

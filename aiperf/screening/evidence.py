@@ -1,7 +1,5 @@
 """A screening as part of the record of the run that it came before."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -5,8 +5,6 @@ of a collective over its time is the algorithm bandwidth, and a factor by the nu
 it the bus bandwidth, which does not depend on that number.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

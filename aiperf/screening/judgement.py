@@ -8,8 +8,6 @@ less than what the measurements themselves scattered by. A cause is named if a f
 which the device differs from its equals.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

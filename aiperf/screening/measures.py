@@ -1,7 +1,5 @@
 """The measures of a screening: rates, of which more is better, with units and meanings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -4,8 +4,6 @@ The primary asks (`aiperf screen`), a program on each node answers, one line of 
 of the input ends the program.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Literal
 

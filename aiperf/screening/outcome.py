@@ -1,7 +1,5 @@
 """The outcome of a screening: nodes, measures, bad devices with their causes; as JSON and back."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Its text is `screen.schema.json`.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ The file keeps its name while the process lives: one that is deleted or replaced
 from the descriptor, which still has all of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging

@@ -1,7 +1,5 @@
 """Files and their names in directories that outlive a crash of the machine."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

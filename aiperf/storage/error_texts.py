@@ -1,7 +1,5 @@
 """Errors of storage in words: the file, the reason, and what to do."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

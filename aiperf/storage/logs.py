@@ -1,7 +1,5 @@
 """Logs of a run: they never end a process, and never print a traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -5,8 +5,6 @@ or a rank works, and 0 in all other commands: they report an error at once. Its 
 other policies in the same process, are reported as one (`Waits`).
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import threading

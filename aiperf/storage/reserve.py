@@ -1,7 +1,5 @@
 """Space that a run keeps for its last records, for a disk that is full at its end."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Work that a thread does in order, so that an event loop never waits for storage."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import queue

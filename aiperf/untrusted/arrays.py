@@ -1,7 +1,5 @@
 """Arrays in a `.npz` file that somebody else may have made: weights and checkpoints of a run."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager

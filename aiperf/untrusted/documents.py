@@ -1,7 +1,5 @@
 """Documents that a user names on the command line, in TOML, JSON or YAML."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ checksum (tensorflow/core/lib/io/record_writer.h). The content is a `tf.train.Ex
 (https://protobuf.dev/programming-guides/encoding). All functions raise ValueError for other bytes.
 """
 
-from __future__ import annotations
-
 import struct
 
 HEADER = struct.Struct("<Q4x")

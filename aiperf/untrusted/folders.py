@@ -1,7 +1,5 @@
 """Folders from other people: walked without recursion, so that no depth can stop it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Encoded images from outside, decoded by Pillow."""
 
-from __future__ import annotations
-
 import struct
 import warnings
 from io import BytesIO

@@ -5,8 +5,6 @@ million digits, sizes that fill the memory. Whatever it raises, users read one l
 the file.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A name can say anything, and the parser that was asked knows only its own format
 are those of the formats' specifications.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 import stat

@@ -1,7 +1,5 @@
 """JSON schemas of structs: every key with its meaning, the docstring of its field."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

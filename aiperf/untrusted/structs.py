@@ -1,7 +1,5 @@
 """JSON of others that is decoded into structs, and the words of a refusal."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, TypeVar

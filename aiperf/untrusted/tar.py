@@ -5,8 +5,6 @@ Python's own reader follows negative sizes back to the beginning for ever (CVE-2
 needs has plain files and folders only.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass

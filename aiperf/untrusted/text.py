@@ -4,8 +4,6 @@ It may hold anything. One function each makes it harmless for a terminal, a line
 of CSV. Shells have `shlex.quote`, tables of rich `aiperf.cli.console`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import reprlib

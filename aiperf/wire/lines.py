@@ -1,7 +1,5 @@
 """Messages as lines: one JSON object each."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import TypeVar
 

@@ -3,8 +3,6 @@
 The pipe or socket authenticates and carries them; its end means that the other side is gone.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """The files of `aiperf report`: JSON, tables, formats of other tools, and what it draws."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A report as tables (pandas), for CSV files."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """HTML pages of results, from templates that escape all values."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

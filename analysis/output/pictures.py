@@ -1,7 +1,5 @@
 """The figures of a run, as SVG and PNG."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

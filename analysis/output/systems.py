@@ -1,7 +1,5 @@
 """A run's system description with the fields of MLPerf's `systems` files."""
 
-from __future__ import annotations
-
 from aiperf.frameworks import TITLES
 from aiperf.rules.description import HARDWARE, common
 from analysis.reading.nodes import NodeFacts

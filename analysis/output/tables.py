@@ -1,7 +1,5 @@
 """A report as tables for people."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ An architecture is read after the one that it is made from: what its morphs make
 its file, and a file with just that need not be checked and hashed a second time.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

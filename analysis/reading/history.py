@@ -1,7 +1,5 @@
 """The history list, read writer by writer with all CPUs and thinned to what a report needs."""
 
-from __future__ import annotations
-
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The micro suite's results of a run's nodes: files whose hashes the primary has recorded."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The nodes of a run as they described themselves: `system.json`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter

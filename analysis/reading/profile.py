@@ -1,7 +1,5 @@
 """The profile of a training step, and a sweep over its input, as `aiperf profile` writes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict

@@ -1,7 +1,5 @@
 """A run directory in memory: its ledger, the cost of every architecture, its start and its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The samples of a telemetry file as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import isfinite
 from operator import attrgetter

@@ -4,8 +4,6 @@ A cost is passes times the counts of the run's networks, by rule set `science-1`
 (`aiperf.network.science`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

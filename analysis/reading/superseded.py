@@ -5,8 +5,6 @@ something is damage: to release the replicas again, or to be at work for longer 
 primary takes to notice, which would be a second try at a part of the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Telemetry of a run: samples of every node on the primary's clock, as series, means and energy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """UTC times of many lines at once."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

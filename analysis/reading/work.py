@@ -1,7 +1,5 @@
 """The work of all trials within the run in columns, and the epochs of one trial on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

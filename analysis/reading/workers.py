@@ -1,7 +1,5 @@
 """A pool of processes for large inputs; small ones are handled in this process."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """The report: score, timeline, trials and violations of a run, from its records alone."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

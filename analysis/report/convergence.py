@@ -1,7 +1,5 @@
 """Trainings that reached a lower error than the reference allows for their work."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

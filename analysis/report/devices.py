@@ -1,7 +1,5 @@
 """The devices of a run, from what its nodes and trainers said: ranks are counted apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Parts of the report that judge its numbers: intervals, devices, replicas side by side, hours."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict

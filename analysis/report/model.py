@@ -1,7 +1,5 @@
 """The report as data: the content of report.json. Its JSON schema is `report.schema.json`."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

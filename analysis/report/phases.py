@@ -5,8 +5,6 @@ A replica is down while no process of it lives: before it came, after its loss, 
 of a run and its resumption. The phases of a replica always sum to the duration of the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

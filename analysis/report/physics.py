@@ -4,8 +4,6 @@ Nothing here proves that the work was done. A claim beyond a limit was not, or i
 samples are not those of the run. Limits are wide, so that no honest run meets one.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass

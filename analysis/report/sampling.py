@@ -1,7 +1,5 @@
 """The samples of telemetry that stand behind the work: their cover, use and power meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The screening that a run was given, as notices of its report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from aiperf.cli.units import count

@@ -1,7 +1,5 @@
 """The state of a run at a moment, by its records and the claim of its primary."""
 
-from __future__ import annotations
-
 from aiperf.run_directory.claim import SeenHolder, find_holder
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.state import IN_PROGRESS, OVER, State

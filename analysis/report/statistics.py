@@ -8,8 +8,6 @@ Student's t (n - 1 degrees of freedom, 0.975) x that. With one replica the n are
 time.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from math import log, sqrt

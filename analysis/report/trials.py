@@ -1,7 +1,5 @@
 """Trials as rows of the report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan

@@ -1,7 +1,5 @@
 """The part of the report about scientific workloads."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from analysis.report.estimates import Part

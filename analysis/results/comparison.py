@@ -3,8 +3,6 @@
 A run is accepted if its measures are within the limits that follow from a baseline run.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Mapping

@@ -7,8 +7,6 @@ one for the ranks of others. A signature decides: what somebody else took from a
 not sign, has no rank.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ over.
 records or makes reports.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from typing import Literal

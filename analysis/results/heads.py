@@ -8,8 +8,6 @@ the run printed, perhaps with other words around it:
     2026-05-01T12:00:07Z head 0.1 h: primary-1 record 412 sha256 9f3c...
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A run as pandas frames, for notebooks and other programs (`aiperf.load_run`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

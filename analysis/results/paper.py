@@ -1,7 +1,5 @@
 """Runs as the figures of Ren et al. 2021 have them: courses of score and use, one line for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -9,8 +9,6 @@ signed are rows of their own: no submission changes the row of another one.
 Energies are compared within one basis only: the same source, level and scope of the measurement.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """A stored report against one computed again from the raw records: a part of `aiperf check`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose

@@ -5,8 +5,6 @@ By time to quality, or by valid operations per second (HPC AI500 v2), also per w
 Results of different ones are different benchmarks. There is no order over several workloads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf

@@ -4,8 +4,6 @@ What is signed is a statement: a text of one "name: value" a line that names the
 all records (`aiperf.records.run_head`) and the checksums of the archive that it is in.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Results of run directories, submission archives or bare report.json files, and their identity."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence

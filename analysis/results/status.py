@@ -1,7 +1,5 @@
 """The status of a run by its report: the content of `aiperf status --format json`."""
 
-from __future__ import annotations
-
 from operator import itemgetter
 
 from aiperf.records.columns import moments_of

@@ -3,8 +3,6 @@
 Weights, checkpoints, candidates and logs are left out: the score does not depend on them.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

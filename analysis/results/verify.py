@@ -1,7 +1,5 @@
 """Check of a whole run directory: everything damaged, missing or foreign, all at once."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator

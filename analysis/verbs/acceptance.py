@@ -1,7 +1,5 @@
 """The verb that holds a run against a baseline: `aiperf accept`."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

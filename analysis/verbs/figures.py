@@ -1,7 +1,5 @@
 """The option --figure: runs together in the figures of Ren et al. 2021, as files and as a page."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The second half of `aiperf profile`: a profile or a sweep as tables, figures and a page."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

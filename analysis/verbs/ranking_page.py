@@ -1,7 +1,5 @@
 """The page of a ranking: its rows with bars."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """The verbs that read all records of one run: `aiperf report` and `aiperf verify`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

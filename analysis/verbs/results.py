@@ -1,7 +1,5 @@
 """The verb `aiperf compare`, and the options and tables of `aiperf rank` (`referee.rank`)."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable, Sequence

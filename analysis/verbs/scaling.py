@@ -1,7 +1,5 @@
 """The second half of `aiperf scale`: the runs of a series as a table, a figure and a page."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The second half of `aiperf screen --html`: the page of a screening."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 What reads records is imported only if there is neither a snapshot nor a status that a report kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verb for stores of results: `aiperf store`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

@@ -1,7 +1,5 @@
 """The verb that hands a run over, to a referee or to other tools: `aiperf export`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

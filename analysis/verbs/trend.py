@@ -1,7 +1,5 @@
 """The verb for the history of systems: `aiperf trend`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime

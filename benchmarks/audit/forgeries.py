@@ -7,8 +7,6 @@ record, link, checksum and witness made again, and audited by this tree. What th
 away is not counted: only the checks of the draws are.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

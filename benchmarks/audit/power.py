@@ -6,8 +6,6 @@ Every run is made by a copy of this source tree with one patched file, and audit
 itself with eight draws. Quick runs with two replicas.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

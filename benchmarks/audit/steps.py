@@ -13,8 +13,6 @@ If none of n honest audits is accused, fewer than 3/n are with a confidence of 9
 (1 - p)^n = 0.05). Pairs of one seed have trainings in common, so that the number of seeds counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -10,8 +10,6 @@ sentence about the run, and the whole report of the dashboard; and the page of `
 opening the file until all charts are drawn. Medians and maxima; needs Chromium.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

@@ -10,8 +10,6 @@ the slow rank; `group_epochs_s` are those of each group for its share, with it. 
 runs, and takes those that are there.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """The figure of the benchmark: quality against time, and against images, by groups."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

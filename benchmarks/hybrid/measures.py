@@ -1,7 +1,5 @@
 """Measures of the runs, from their reports."""
 
-from __future__ import annotations
-
 from statistics import median
 from typing import Any
 

@@ -7,8 +7,6 @@ applies SGD. `node_ms` is by the local sockets of one node, `nodes_ms` by TCP wi
 nodes, here over the loopback. Both are medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

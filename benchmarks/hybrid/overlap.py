@@ -13,8 +13,6 @@ after the next one has computed: every gradient is one version older. `alone_ms`
 All are the shortest of the steps, which other programs have disturbed least.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

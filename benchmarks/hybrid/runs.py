@@ -1,7 +1,5 @@
 """The runs of the benchmark: the rehearsal of `hepcnn` in groups, by the command line."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

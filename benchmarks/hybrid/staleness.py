@@ -11,8 +11,6 @@ get another staleness for the two histograms to agree (total variation), `waitin
 the server in an update.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections import defaultdict

@@ -5,8 +5,6 @@ machine and tensors of 16 MiB, and prints the bus bandwidths and their ratio, wh
 10 % of 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

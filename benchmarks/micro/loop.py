@@ -5,8 +5,6 @@ loop of `benchmarks/micro/by_hand` on 8 images of 48 x 72 x 256, with 3 x 3 kern
 and prints both rates, the suite's spread, and their ratio. `--stack native` has no loop.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from importlib import import_module

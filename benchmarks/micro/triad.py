@@ -5,8 +5,6 @@ on one core of both, medians of turns, and their ratio: it should be within a te
 stream through as much memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

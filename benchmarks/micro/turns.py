@@ -4,8 +4,6 @@
 processor time: other processes on the machine disturb it less than the time of the clock.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -7,8 +7,6 @@ Each part is a module of this package with `measure(scratch)`, which returns its
 Parts that write much do so below a temporary folder (TMPDIR).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

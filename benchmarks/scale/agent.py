@@ -6,8 +6,6 @@ The digest and the architectures are those of 512 replicas in 12 hours, with fil
 list next to them that no agent should open. A process of its own reads them; its parent makes them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -9,8 +9,6 @@ but the first must be 0. A *wrong status* is also a report that does not count t
 raw records, a trial that is not closed once, or a problem that `aiperf verify` finds.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import subprocess

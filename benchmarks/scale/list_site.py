@@ -7,8 +7,6 @@ signed again and again under other names, with chains that fit. Half of the arch
 that an earlier edition has, too. Prints seconds of wall time of `aiperf list build`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

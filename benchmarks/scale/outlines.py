@@ -6,8 +6,6 @@ A process each, since one that has read architectures keeps memory. CPU seconds 
 of architectures that are opened, and megabytes by which the resident memory grows.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import subprocess

@@ -3,8 +3,6 @@
 The run is that of `benchmarks.scale.made`: 20,000 trials, 8,000 architectures, 3.2 million records.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """A scrape of `/metrics` from `aiperf dashboard` of a run of 512 replicas in progress."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

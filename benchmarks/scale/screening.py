@@ -1,7 +1,5 @@
 """A screening of 512 nodes that exist in one process: coordination, page, and its opening."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The search at scale: what a proposal costs, and what the surrogate of long histories is worth."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

@@ -5,8 +5,6 @@ are even. Each rehearsal has another seed, which draws the slow ones, their netw
 of their epochs (1 %).
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`aiperf status` of a run of 512 replicas in progress, from its primary's snapshot."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

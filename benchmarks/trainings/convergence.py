@@ -6,8 +6,6 @@ prints the entry of `aiperf/rules/convergence.toml` as TOML: the lowest error of
 these runs by the work behind it, and the band. Runs are directories or archives, of one data set.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -8,8 +8,6 @@ to them. `same` is true if both trained the same bits. `count_ms` are the proces
 the count alone, operation by operation, as PyTorch does it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -6,8 +6,6 @@ the seconds are those of this process on the CPU, and one thread computes: on a 
 shared with other programs, ratios are steadier so.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

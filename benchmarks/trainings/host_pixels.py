@@ -1,7 +1,5 @@
 """Synthetic images in the host's memory. Keras takes the framework that is loaded before it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

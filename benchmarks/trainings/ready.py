@@ -4,8 +4,6 @@
 and of what starts them. In another checkout, with PYTHONPATH set to it, it measures that one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

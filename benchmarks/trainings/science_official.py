@@ -10,8 +10,6 @@ cost analysis has them for the program that it is given: translated on JAX, not 
 several losses, and those with loops over regions, have none.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@
 benchmarks.training calls it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """What timed trainings share: the request, and a clock for the training phase."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Timed trainings. Keras takes the framework that is loaded before this module as its backend."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

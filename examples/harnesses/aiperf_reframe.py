@@ -8,8 +8,6 @@ of ReFrame's. Verbs print JSON and say the rest by their exit code: 0 good, 4 a 
 that is not met, anything else an error.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ and all plans of its search; each needs a description, which MLCommons' checker 
 installed. Listed archives must stay as they are. Prints a list in Markdown.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Allocations by scheduler: the job that AIPerf was started in. Register a new scheduler here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from aiperf.config.placement import nodes_needed

@@ -1,7 +1,5 @@
 """Allocations of Flux: the instance that `flux batch` and `flux alloc` start for a job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

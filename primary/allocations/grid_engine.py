@@ -1,7 +1,5 @@
 """Allocations of Grid Engine (Altair, Univa, Son of, Open): jobs with a parallel environment."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

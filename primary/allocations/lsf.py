@@ -1,7 +1,5 @@
 """Allocations of LSF."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Allocations of PBS Pro and OpenPBS, and of Torque, which has the same variables."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Allocations of SLURM."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

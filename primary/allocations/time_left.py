@@ -1,7 +1,5 @@
 """The end of the job that this process is in, as its scheduler knows it."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """`--detach`: a run in the background, observed until it has started or failed to."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -5,8 +5,6 @@ of the replicas' records, so that one head stands for everything that was heard 
 head that others have received, or stamped with a time, proves that the run was this far.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

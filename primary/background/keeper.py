@@ -1,7 +1,5 @@
 """Keeping a claim while a run works: a file server that does not answer stops no event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

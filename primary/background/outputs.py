@@ -1,7 +1,5 @@
 """Standard output and error of a run whose terminal, or whose reader, may go away."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """`aiperf stop`: the orderly end of a run, from any shell of the node that its primary is on."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

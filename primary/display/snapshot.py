@@ -1,7 +1,5 @@
 """A display that keeps the state of a large run in a file, for those who watch it elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from math import inf

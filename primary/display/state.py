@@ -1,7 +1,5 @@
 """The state of a run in progress as the live view shows it, and the contract of a display."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import queue

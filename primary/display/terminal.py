@@ -3,8 +3,6 @@
 Standard output is for results.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os

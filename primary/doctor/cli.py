@@ -1,7 +1,5 @@
 """The verb `aiperf doctor`, and `aiperf run --dry-run`: what can be known before a run."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

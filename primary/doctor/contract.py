@@ -1,7 +1,5 @@
 """The contract of a check: the evidence that it reads, and the findings that it gives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

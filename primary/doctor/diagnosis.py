@@ -1,7 +1,5 @@
 """The diagnosis: nodes examined through the launcher, and every check of what was found."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The verb `aiperf config`: shows the settings in force, translates those of earlier versions."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -5,8 +5,6 @@ trials, and its `search_space.json`. Every entry ends in one of four lists: tran
 rules, without a meaning, unknown.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Mapping

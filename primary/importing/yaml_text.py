@@ -4,8 +4,6 @@ Its aliases can make a small file stand for a huge document: what they stand for
 anything is built.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

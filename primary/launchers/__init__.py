@@ -1,7 +1,5 @@
 """Launchers by name: they start replicas somewhere. Register a new launcher here."""
 
-from __future__ import annotations
-
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError

@@ -1,7 +1,5 @@
 """The contract of a launcher: start a replica, talk to it line by line, know how it ended."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable

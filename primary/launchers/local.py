@@ -1,7 +1,5 @@
 """Replicas as processes of this machine, each in a session of its own."""
 
-from __future__ import annotations
-
 import asyncio
 
 from aiperf.clock import Clock

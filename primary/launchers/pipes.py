@@ -1,7 +1,5 @@
 """A replica behind a child process of the primary: the replica itself, or srun as its relay."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """Replicas on the hosts of an allocation, started by its scheduler's own remote starter."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

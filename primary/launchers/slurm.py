@@ -1,7 +1,5 @@
 """Replicas under SLURM: steps of the primary's allocation, or jobs of their own without one."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Replicas on other machines by ssh, one connection each."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Output before a replica's first message: of start files, banners, prologs, `module load`."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

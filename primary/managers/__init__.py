@@ -1,7 +1,5 @@
 """Managers by name: they decide when replicas get their jobs. Register a new manager here."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from primary.managers.contract import EndReason, ManagedRun, Manager, OpenRun
 

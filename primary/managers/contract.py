@@ -3,8 +3,6 @@
 Jobs and records are the primary's: under any manager the records are the same.
 """
 
-from __future__ import annotations
-
 from typing import Literal, Protocol
 
 from aiperf.clock import Clock

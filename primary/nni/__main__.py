@@ -4,8 +4,6 @@ It begins the run, or resumes it if it has records. When the tuner ends, the run
 order.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sys

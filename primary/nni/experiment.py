@@ -4,8 +4,6 @@ The primary conducts the run. This process starts NNI, relays the output of the 
 NNI afterwards.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """One trial of a run, followed in the history list."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ NNI reads what arrives with `nni.load`, in which JSON may name Python symbols, w
 calls.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

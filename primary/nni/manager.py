@@ -1,7 +1,5 @@
 """The manager of a run under NNI: one job for every trial that NNI has room for."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Messages between NNI's tuner and the primary that it has started: one JSON object per line."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """Requests to NNI's manager over its own interface on this machine."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from math import ceil

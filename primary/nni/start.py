@@ -1,7 +1,5 @@
 """The start of NNI's manager, its life, and experiments whose manager never started."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

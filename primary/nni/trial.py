@@ -4,8 +4,6 @@ NNI reads the end from its exit: 0 succeeded, 1 failed, a signal cancelled (inte
 of the run).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

@@ -5,8 +5,6 @@ JSON. No run lets it do either, and each of its trials is a process. The tuner's
 own, which has imported all of it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ In NNI's terms it is an advisor: a tuner that talks to NNI's manager itself. Onl
 answer a request later, here when a replica is free.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

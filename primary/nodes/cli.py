@@ -1,7 +1,5 @@
 """The verb `aiperf nodes`: an inventory of the machines that a run could use."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

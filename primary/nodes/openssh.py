@@ -3,8 +3,6 @@
 Its configuration, keys, agent, certificates, known hosts and jump hosts are OpenSSH's.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from functools import cache

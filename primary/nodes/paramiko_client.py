@@ -1,7 +1,5 @@
 """The ssh client paramiko, for machines without OpenSSH's."""
 
-from __future__ import annotations
-
 import getpass
 import io
 import json

@@ -3,8 +3,6 @@
 It imports nothing of AIPerf: one is started for every connection.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 import json

@@ -1,7 +1,5 @@
 """Warnings about replicas that do not get the nodes that the configuration means for them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

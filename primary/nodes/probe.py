@@ -3,8 +3,6 @@
 An answer to `probe_script.py` may hold anything: it is read by types and ranges.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Nothing asks for a password, and no host is trusted that is not known.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

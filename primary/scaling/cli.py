@@ -1,7 +1,5 @@
 """The verb `aiperf scale`: starts the runs of a series; the analysis then draws them."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

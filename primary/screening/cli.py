@@ -1,7 +1,5 @@
 """The verb `aiperf screen`: which node is bad, before a run."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The network in a screening: nodes meet in pairs, in rounds, then all at once, then each alone."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A screening: all nodes visited, measured in passes, and judged. Nothing is left on the nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """The outcome of a screening in words: what to look at, and the nodes as lists to paste."""
 
-from __future__ import annotations
-
 import shlex
 
 from rich.table import Table

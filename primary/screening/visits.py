@@ -5,8 +5,6 @@ others go on. Once half of the nodes have done a piece of work, the others have 
 as the median took: a node that hangs does not hold the screening for the whole time limit.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

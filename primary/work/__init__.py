@@ -1,7 +1,5 @@
 """Work lists by name: they decide what a replica does next. Register a new kind of work here."""
 
-from __future__ import annotations
-
 from aiperf.config.settings import RunConfig
 from aiperf.records.ledger import Ledger
 from aiperf.registry import Registry

@@ -1,7 +1,5 @@
 """AutoML rounds: a schedule for each replica; free replicas resume interrupted trainings."""
 
-from __future__ import annotations
-
 from aiperf.config.settings import RunConfig
 from aiperf.records.ledger import Ledger
 from aiperf.rules.schedule import Assignment, next_assignment

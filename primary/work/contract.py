@@ -1,7 +1,5 @@
 """The contract of a work list: it decides what each replica does next, and issues the trial ids."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from aiperf.config.settings import RunConfig

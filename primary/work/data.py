@@ -1,7 +1,5 @@
 """The data sets of a scientific suite, made and looked through before the run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Interrupted trainings that are given out again, whatever they train."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from msgspec.structs import replace

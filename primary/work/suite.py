@@ -1,7 +1,5 @@
 """A scientific suite: every model of every workload once; free replicas take the next one."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 

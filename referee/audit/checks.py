@@ -1,7 +1,5 @@
 """The checks of one draw: what is recorded next to what is found now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The verb `aiperf audit`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Collection

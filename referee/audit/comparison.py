@@ -27,8 +27,6 @@ The images trained on show in the loss of step 1, the layers trained in its grad
 update in the loss of step 2.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

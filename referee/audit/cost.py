@@ -1,7 +1,5 @@
 """The cost of an audit by the records, before it begins."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from aiperf.cli.units import percent

@@ -11,8 +11,6 @@ each as long as its operations; the one at that place is drawn. HEAD is the head
 (`aiperf.records.run_head`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass

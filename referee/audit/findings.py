@@ -1,7 +1,5 @@
 """Findings of an audit and its verdict, as a document and as a table."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 

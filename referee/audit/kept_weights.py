@@ -1,7 +1,5 @@
 """Kept weights as they evaluate now, next to the record of their epoch."""
 
-from __future__ import annotations
-
 from aiperf.facts import EpochFacts
 from referee.audit.comparison import correct_tolerance, relative
 from referee.audit.recorded import KeptEpoch, Recorded

@@ -4,8 +4,6 @@ Every check of times in the records is relative, so that all of them divided by 
 A repetition takes the time that it takes, on a clock that the referee can look at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """An audit from the draws to the verdict. The run directory is only read."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass

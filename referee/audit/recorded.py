@@ -1,7 +1,5 @@
 """Records and kept files of the trials that an audit looks at."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The repetitions of an audit: one for each drawn trial, whatever the number of its draws."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 from collections.abc import Collection, Iterator

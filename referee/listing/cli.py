@@ -1,7 +1,5 @@
 """`aiperf list`: the public list of results as a static site."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

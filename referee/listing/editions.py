@@ -1,7 +1,5 @@
 """The editions of a list: which results each has, in what order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

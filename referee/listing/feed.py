@@ -1,7 +1,5 @@
 """The Atom feed of a list (RFC 4287): its editions and its latest results."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The status of each archive in a list: its rules, its signature, and what contradicts it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

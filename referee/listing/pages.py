@@ -1,7 +1,5 @@
 """The files of a list's site: pages, tables as JSON and CSV next to them, and the feed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Both are kept under the archive's SHA-256, and hold as long as the program that 
 same.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future

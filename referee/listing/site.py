@@ -1,7 +1,5 @@
 """A list's site on disk: only what differs is written, and what is no longer part of it goes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable, Iterator

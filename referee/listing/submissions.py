@@ -1,7 +1,5 @@
 """The folder of a list: archives by edition, descriptions next to them, and `list.toml`."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

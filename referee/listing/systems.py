@@ -1,7 +1,5 @@
 """The systems of a list: what they are, and their results over all editions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The development of a list over its editions, as a table and a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import median
 from typing import Any

@@ -5,8 +5,6 @@ between failures in hours. What a file leaves out is ideal (nothing breaks, noth
 except the rate of the accelerator, which has no default.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Literal

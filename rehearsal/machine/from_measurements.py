@@ -1,7 +1,5 @@
 """A machine file from what was measured: finished runs, `aiperf profile`, `aiperf screen`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil

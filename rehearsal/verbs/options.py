@@ -1,7 +1,5 @@
 """Options that rehearsals and predictions share."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path

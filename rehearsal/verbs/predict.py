@@ -1,7 +1,5 @@
 """`aiperf predict`: the score of a planned cluster."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`aiperf rehearse`: a run in virtual time, and its report."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """Clocks of nodes in virtual time, off the primary's by an amount that may grow."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from typing import Protocol

@@ -4,8 +4,6 @@ Threads would run in real time and end at moments that no seed decides; work for
 once instead, and takes the virtual time that it says it costs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import contextvars

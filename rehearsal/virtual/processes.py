@@ -1,7 +1,5 @@
 """Replicas as tasks of one process: the real agent behind queues in place of pipes."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections import deque

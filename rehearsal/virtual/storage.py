@@ -4,8 +4,6 @@ The bytes go to real files when their virtual write is over. What a process had 
 was killed is lost, as with a real one.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable

@@ -5,8 +5,6 @@ a framework: trainers are processes of their own, so that the death of one costs
 the replica.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

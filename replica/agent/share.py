@@ -1,7 +1,5 @@
 """The share of a node that one replica works with: accelerators, CPUs, memory."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from dataclasses import dataclass

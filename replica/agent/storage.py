@@ -1,7 +1,5 @@
 """Storage that refuses, on the agent's side: reports of waits, opening and closing its file."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

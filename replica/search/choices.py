@@ -3,8 +3,6 @@
 It writes nothing, so that a referee can make a choice again (`referee/replay.py`).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

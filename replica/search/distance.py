@@ -10,8 +10,6 @@ normalisation and activation follow it.
   (|u - u'| + |s - s'|) / (max(u, u') + max(s, s')), an unmatched one 1, in the cheapest assignment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Trained weights in the run directory: kept for children while they are among the best."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass

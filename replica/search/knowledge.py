@@ -3,8 +3,6 @@
 It comes from the primary's digest while that can be relied on, else from the raw records.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Set

@@ -5,8 +5,6 @@ so that no times are compared: a trial is in progress from the entry that it beg
 it is over. Runs and prefixes of runs without a digest have the raw records only.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ It is kept up to date: only what changed is observed again. Thousands of planner
 one process, and a run has tens of thousands of trials.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Set

@@ -1,7 +1,5 @@
 """The outcomes of all trials, kept up to date: only what new records change is computed again."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView, Mapping

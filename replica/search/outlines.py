@@ -15,8 +15,6 @@ hashes not computed: a child costs a fiftieth of `Morph.apply`. A morph that can
 the architecture may give the outline of nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

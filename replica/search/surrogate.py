@@ -12,8 +12,6 @@ of their own: from those of the whole history, neighbours look alike. Candidates
 away from the best; what is far from them has next to no covariance with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rank 0's side of the socket to its agent, shared by the real and the simulated trainer."""
 
-from __future__ import annotations
-
 import os
 import queue
 import socket

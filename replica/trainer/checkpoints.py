@@ -1,7 +1,5 @@
 """The state of a training after an epoch, kept so that another process can resume it."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Kinds of failures by the texts of libraries, which raise most of them as plain runtime errors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

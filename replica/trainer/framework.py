@@ -4,8 +4,6 @@ Batches cross this seam as NumPy arrays or as tensors of the framework. Sources 
 framework's tensors hand them through untouched, so that nothing is copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 

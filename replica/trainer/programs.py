@@ -1,7 +1,5 @@
 """Programs that train, by name (`training.trainer`): the place to register a new one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

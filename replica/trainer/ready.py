@@ -3,8 +3,6 @@
 Readying it does not need an accelerator's whole memory.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A rate depends on the images that were trained so far, not on this trainer's ste
 other ranks resume, with steps of another size, has the rates of one that was never interrupted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

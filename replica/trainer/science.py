@@ -1,7 +1,5 @@
 """The training of a scientific workload, built and warm before it begins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Settings that a rank reads from its command line, before it imports anything heavy, and those
 that it gives its own process: its priority."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -5,8 +5,6 @@
 official.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

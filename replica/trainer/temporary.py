@@ -4,8 +4,6 @@ TensorFlow writes dozens of files for an input pipeline. It removes them at an o
 interpreter, for which ranks do not wait.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

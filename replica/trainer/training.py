@@ -3,8 +3,6 @@
 All counts are of images that were really processed, as the steps themselves report them.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

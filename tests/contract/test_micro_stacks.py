@@ -1,7 +1,5 @@
 """Stacks of the micro suite: every installed one computes every pass as the reference says."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

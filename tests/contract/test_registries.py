@@ -1,7 +1,5 @@
 """The suite of every seam runs over its registry, so that new implementations are tested."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

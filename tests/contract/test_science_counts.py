@@ -1,7 +1,5 @@
 """Rule set science-1: golden counts of the scientific networks, two ways, and XLA's."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One suite for every scientific workload: what it counts, needs and reaches."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

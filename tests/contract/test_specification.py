@@ -1,7 +1,5 @@
 """Rules, specification and conformance kit are one; the kit's runner finds what is done wrong."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import json

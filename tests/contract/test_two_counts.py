@@ -1,7 +1,5 @@
 """Two ways to one number: the count of the architecture, and that of its Keras model."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

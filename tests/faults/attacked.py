@@ -1,7 +1,5 @@
 """A run under attack: its processes by kind, its commands, and what they ended with."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

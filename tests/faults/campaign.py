@@ -9,8 +9,6 @@ each manager and launcher; all but the first must be 0. A run's draws depend on 
 printed: `--seed` with `--under` repeats them. Runs of several suites take turns.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -6,8 +6,6 @@ of a terminal reach all processes of a command, so the signal goes to its whole 
 Python's own start, before it runs the command, do not count.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math

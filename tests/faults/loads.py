@@ -1,7 +1,5 @@
 """The work of attacked runs, by suite: what `aiperf run` is asked for, how it ends, its books."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A second count of a run's operations, from raw lines, without the report's code."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

@@ -4,8 +4,6 @@
 it (Zhou et al. 2021, section 4): all of a cluster in one process, in virtual time, with faults.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import random

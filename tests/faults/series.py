@@ -9,8 +9,6 @@ once, those that were over untouched, and no process left. The last line is `ser
 wrong=<n>`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

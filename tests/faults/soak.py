@@ -8,8 +8,6 @@ that one process is watched from the start to the end. Agents hold the ledger of
 growth is reported, and not judged.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import signal

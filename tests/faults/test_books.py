@@ -1,7 +1,5 @@
 """Books that find what is wrong in a history list, and slopes that find what grows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

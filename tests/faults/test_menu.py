@@ -1,7 +1,5 @@
 """Every kind of fault once, in one run, and its books."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A few seeds of the campaign over the states of runs, which finds a word that is untrue."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run as its files and processes show it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection
 from pathlib import Path

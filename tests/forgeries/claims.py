@@ -1,7 +1,5 @@
 """Forgeries of what was trained: trainers, epochs, trials, architectures (rows 1 to 8)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The runs that forgeries start from: an official one and a simulated one. Not to be changed."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Forgeries of files next to the history list, of evidence, and of the chain itself."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

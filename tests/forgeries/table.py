@@ -1,7 +1,5 @@
 """An entry of the table of forgeries, and what opponents do more than once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

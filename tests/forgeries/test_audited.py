@@ -4,8 +4,6 @@ The devices are imitated: they train as those of the honest run did, and classif
 with weights as is written in their file.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

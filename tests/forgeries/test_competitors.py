@@ -1,7 +1,5 @@
 """Submissions made from those of others: no honest row changes, and nothing is merged unseen."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

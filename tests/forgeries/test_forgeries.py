@@ -37,8 +37,6 @@ The rows of the table are classes of forgery (docs/trust.md):
 25. Names of others in a list, links and pipes next to archives: tests/unit/referee/listing.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

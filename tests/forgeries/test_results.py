@@ -1,7 +1,5 @@
 """Forgeries of results: reports, copies, clocks, a failure, and what only the audit can find."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

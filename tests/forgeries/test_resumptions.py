@@ -4,8 +4,6 @@ The trainer refuses such a state (tests/unit/replica/trainer/test_checkpoints.py
 otherwise contradict each other.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

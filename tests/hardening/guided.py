@@ -7,8 +7,6 @@ written to the working directory, and the exit code is not 0. Atheris is a packa
 (`pip install atheris`): it has no build for every Python.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Hostile values, and verbs of the command line run in process."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ The properties of one file of tests are those of a parser and share its time. Ea
 another seed as often as its part of the time allows.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

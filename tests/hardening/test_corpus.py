@@ -1,7 +1,5 @@
 """A share of the corpus; all of it: `python -m tests.hardening.corpus`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Documents from outside: YAML and spaces, inventories, answers of nodes, lists of hosts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Verbs with odd paths: a short message each, and never a traceback."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

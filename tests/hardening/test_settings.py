@@ -1,7 +1,5 @@
 """Settings from outside: refused in a short message that names them, or harmless."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

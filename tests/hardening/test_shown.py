@@ -1,7 +1,5 @@
 """Text of other people on the terminal and in tables: shown as it is, never obeyed."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import io

@@ -1,7 +1,5 @@
 """Random architectures for property tests."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from aiperf.errors import ArchitectureError

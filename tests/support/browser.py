@@ -1,7 +1,5 @@
 """A real browser without a window: Debian's Chromium, driven by selenium."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A stand-in for NVIDIA's driver: a node with GPUs, seen through the management library."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders of the repository, and one of this process."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 import tempfile

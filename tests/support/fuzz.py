@@ -1,7 +1,5 @@
 """The promise of every reader of other people's files: it accepts, or refuses in a message."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

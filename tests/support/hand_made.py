@@ -1,7 +1,5 @@
 """Hand-made runs, and the command line as a user calls it."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

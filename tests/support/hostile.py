@@ -1,7 +1,5 @@
 """A folder of files that are named like modules, and must not be imported in their place."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

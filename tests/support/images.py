@@ -1,7 +1,5 @@
 """Small directories of real JPEG images, requests to train from them, and their sources."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

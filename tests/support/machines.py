@@ -5,8 +5,6 @@ starts, by a module of Python's own start (`sitecustomize`) in a folder on their
 program has no way to be told that it is on another machine: these reach into it from outside.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

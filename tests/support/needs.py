@@ -1,7 +1,5 @@
 """Programs that tests need: missing ones skip a test loudly, and fail it in CI."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """A client of NNI's portal: of its manager's interface on this machine."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

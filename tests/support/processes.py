@@ -1,7 +1,5 @@
 """Processes as tests see them: those that end meanwhile, or are of another user, are no error."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs in progress as tests watch them: their history, their reports, their processes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

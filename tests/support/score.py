@@ -1,7 +1,5 @@
 """The score by definition: what the columns of `aiperf.rules.work` must say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Every command in every document is one that its program understands."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """README and docs agree with the program."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Doors that import-linter cannot see: names imported later, and modules started."""
 
-from __future__ import annotations
-
 import re
 
 from aiperf.source_code import PACKAGES

@@ -1,7 +1,5 @@
 """The environment that `make env` makes is whole, whatever happens while it is made."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

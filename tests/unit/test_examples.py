@@ -1,7 +1,5 @@
 """The examples: settings that exist, official if they say so, scripts that the shell can read."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The tools for machines with GPUs, as far as they can be tested without one."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

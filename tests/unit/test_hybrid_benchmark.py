@@ -1,7 +1,5 @@
 """The measures of `benchmarks.hybrid` by hand, and the hook that makes a rank slow."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

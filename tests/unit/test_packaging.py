@@ -1,7 +1,5 @@
 """Packages, containers and their locks: they install what setup.cfg asks for, and one version."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import importlib

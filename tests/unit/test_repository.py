@@ -1,7 +1,5 @@
 """The repository holds what it should."""
 
-from __future__ import annotations
-
 import subprocess
 
 from tests.support.folders import ROOT

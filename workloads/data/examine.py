@@ -1,7 +1,5 @@
 """The examination of a file of samples: its problems, and the contents for a description."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ It has the name and the structure of that of images (`aiperf.config.dataset_mani
 differ in `format`. Layouts of files are compared with it without a look at their samples.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache

@@ -4,8 +4,6 @@ Records (`aiperf.untrusted.examples`) are found from the start of the file alone
 contain bytes that look like a record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

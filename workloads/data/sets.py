@@ -1,7 +1,5 @@
 """Sets of scientific data that are trained: their names, sizes and shapes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

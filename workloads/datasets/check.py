@@ -1,7 +1,5 @@
 """The check of a directory of images for problems, and the description of one without any."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verb `aiperf dataset`: make and check directories of images and of scientific data."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

@@ -2,8 +2,6 @@
 or that are not those of its description.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Conversion of images to RGB JPEG. ImageNet has a PNG and 22 CMYK images among its JPEGs."""
 
-from __future__ import annotations
-
 import warnings
 from io import BytesIO
 from typing import Any

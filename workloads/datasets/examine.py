@@ -1,7 +1,5 @@
 """Reading and decoding of every image, in parallel: contents and problems of files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Layouts of data sets that this program does not read: what was found, and the way out."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

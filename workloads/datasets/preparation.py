@@ -3,8 +3,6 @@
 It lies next to the shards, so that a later check can report it again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

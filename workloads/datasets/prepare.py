@@ -1,7 +1,5 @@
 """Shards made from a source: in parallel, resumable, with a checksum of every file."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

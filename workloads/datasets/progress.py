@@ -1,7 +1,5 @@
 """Work on many files as its user sees it: progress on standard error, and the findings."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The format is that of `aiperf.untrusted.examples`; the checksums of its records 
 and shifted (tensorflow/core/lib/hash/crc32c.h).
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import struct

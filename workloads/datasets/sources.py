@@ -3,8 +3,6 @@
 A source lists places and needs no TensorFlow.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import unicodedata

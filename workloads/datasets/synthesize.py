@@ -4,8 +4,6 @@ A class is a grating with an angle, a wavelength and colours. Position, contrast
 image to image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import as_completed
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ workload and framework. `hepcnn` and `climate-semi` are of "Deep Learning at 15P
 2017), `cosmoflow` of MLPerf HPC.
 """
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from workloads.science.contract import ScienceWorkload
 

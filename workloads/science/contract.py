@@ -1,7 +1,5 @@
 """The contract of a scientific workload: its networks, data, task, schedule and target."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Data and targets: CosmoFlow in MLPerf HPC (mlcommons/hpc; rules 3.0): 524,288 tr
 validation cubes of 128 x 128 x 128 x 4, mean absolute error 0.124 of parameters in [-1, 1].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

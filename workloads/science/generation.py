@@ -3,8 +3,6 @@
 Constants of the training: MustafaMustafa/cosmoGAN. The targets are provisional.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from workloads.networks import discriminator, generator

@@ -4,8 +4,6 @@ Data: HPC AI500, section 3.2 (Jiang et al. 2019); 412,416 training and 137,471 v
 64 x 64 (eracah/atlas_dl).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from workloads.networks import hepcnn, hepcnn_rehearsal, resnet_hep, resnet_hep_rehearsal

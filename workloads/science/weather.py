@@ -4,8 +4,6 @@ Data: 25 years of the Extreme Weather data set (extremeweatherdataset.github.io)
 and 2 validate, as the reference splits them (eracah/hur-detect). Target and epochs: HPC AI500 v2.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from aiperf.network.operations import LayerFacts

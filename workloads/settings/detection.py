@@ -6,8 +6,6 @@ Networks), [mask] He et al. 2017, [ewa] the files of the Extreme Weather data se
 model and the data, and no constant.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 Numbers = tuple[float, ...]

@@ -3,8 +3,6 @@
 Sources: [dcgan] Radford et al. 2015, [cosmogan] MustafaMustafa/cosmoGAN, [choice] this project.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

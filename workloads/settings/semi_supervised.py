@@ -5,8 +5,6 @@ Sources: [15pf] Kurth et al. 2017 ("Deep Learning at 15PF"), [caffe] NERSC/clima
 the files of the Extreme Weather data set (extremeweatherdataset.github.io), [choice] this project.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 Layers = tuple[tuple[int, int], ...]

@@ -1,7 +1,5 @@
 """Settings of tasks with one network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Common parts of all sections of a configuration."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer

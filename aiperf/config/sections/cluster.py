@@ -1,7 +1,5 @@
 """Sections about a cluster: its queue, hosts and software, its description, and what watches it."""
 
-from __future__ import annotations
-
 from datetime import time
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Sections about a run as a whole, its search, and its replicas."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, field_validator

@@ -1,7 +1,5 @@
 """The section of the simulated trainer, which reads it in each of thousands of short processes."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

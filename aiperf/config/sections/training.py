@@ -1,7 +1,5 @@
 """The section of a configuration about the training of one trial."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """Makers of accelerators by name: what their drivers say. Register a new one here."""
 
-from __future__ import annotations
-
 from aiperf.machine.vendors.contract import Accelerator, Fields, Vendor
 from aiperf.registry import Registry
 

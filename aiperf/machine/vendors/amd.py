@@ -1,7 +1,5 @@
 """AMD's GPUs, through AMD SMI, whose Python package comes with ROCm."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Nothing here loads a framework, which would reserve the accelerators' memory.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

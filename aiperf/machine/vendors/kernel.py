@@ -5,8 +5,6 @@ AMD SMI. The files are a documented interface: sysfs-driver-intel-i915-hwmon and
 sysfs-driver-intel-xe-hwmon in Documentation/ABI/testing, Documentation/gpu/amdgpu/thermal.rst.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

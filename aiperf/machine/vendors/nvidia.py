@@ -1,7 +1,5 @@
 """NVIDIA's GPUs, through NVML."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections import Counter

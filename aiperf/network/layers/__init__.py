@@ -1,7 +1,5 @@
 """Layer types of architectures: validated values that know their output and weight shapes."""
 
-from __future__ import annotations
-
 from aiperf.network.layers.contract import Extent, Layer, Padding, Pair, Shape, ShapeError, window_output
 from aiperf.network.layers.unweighted import (
     Add,

@@ -4,8 +4,6 @@ A shape is (height, width, channels) for images, (depth, height, width, channels
 (channels,) for vectors and (regions, channels) for the regions of an image; the batch is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal

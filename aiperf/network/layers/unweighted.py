@@ -1,7 +1,5 @@
 """Layers without weights: inputs, changes of shape, functions of elements, pooling and regions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Layers with weights: convolutions, fully connected layers, batch normalisation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 Every trial is over by then: the run was interrupted, and what was in progress is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 from aiperf.records.bodies import TrialStarted

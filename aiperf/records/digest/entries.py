@@ -7,8 +7,6 @@ it. A cursor into a digest (`aiperf.records.cursor`) has one head, "digest/<prim
 number of the last entry that was read, from 0, and its hash.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

@@ -1,7 +1,5 @@
 """The reader of a digest: each look opens one file and takes what is new in it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 One process writes a digest, in a folder named after its file of the history list.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Figures over time: score (paper, figure 4), use of the nodes (figure 5), phases, accuracy."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figure of hybrid training: the histogram of staleness, and where the time of groups went."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Lines differ in lightness, in their dashes and in their marks, so that they differ in grey, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The figures of a profile: time, memory and timeline of a training step, and sweeps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from analysis.output.figures.style import COLOURS, GRID, Drawing, draw

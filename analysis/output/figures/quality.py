@@ -1,7 +1,5 @@
 """Figures of scientific workloads: quality against time, and against operations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The roofline of a run's nodes (Williams et al. 2009): ceilings, operators, trials."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

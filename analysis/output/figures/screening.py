@@ -1,7 +1,5 @@
 """The heat maps of a screening: devices by measures, and pairs of nodes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from statistics import median

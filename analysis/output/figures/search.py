@@ -1,7 +1,5 @@
 """Figures of the search: architectures by cost and accuracy, family tree, points of the tuner."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The look of all figures, and their files: SVG that takes the colours of its page, and PNG."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Bokeh's Python package holds its script of 1.3 MB. Plotly's has 4.6 MB, more tha
 Vega's must be bundled by a program of 33 MB, which takes seconds for each report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Groups, servers and trainings of hybrid training in words, for the terminal and the page."""
 
-from __future__ import annotations
-
 from aiperf.cli.units import number, percent, si
 from analysis.report.hybrid.parts import ExchangePart, HybridPart, ServedPart
 

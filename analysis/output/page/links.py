@@ -1,7 +1,5 @@
 """The scripts of a page that is served or part of a site: addresses in place of their text."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel
 
 from analysis.output.figures.style import INK

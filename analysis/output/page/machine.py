@@ -1,7 +1,5 @@
 """The machine of a run: its nodes by kind, and its software."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

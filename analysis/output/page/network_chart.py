@@ -1,7 +1,5 @@
 """A drawing of a network: its layers from input to output, and what the search changed."""
 
-from __future__ import annotations
-
 from math import log2
 from typing import Any
 

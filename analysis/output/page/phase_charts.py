@@ -1,7 +1,5 @@
 """Charts of phases: shares of all replicas over time, and the replicas that waited most."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bokeh.models import ColumnDataSource, FactorRange, Range1d

@@ -1,7 +1,5 @@
 """The look of the page's charts, which Bokeh draws in the browser."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

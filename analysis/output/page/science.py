@@ -1,7 +1,5 @@
 """The results of workloads and of their models in words, for the terminal and the page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from aiperf.cli.units import count, number, si

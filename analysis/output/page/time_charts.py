@@ -1,7 +1,5 @@
 """Charts over time: score, accuracy, use of the nodes, and the curve of one trial."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rows of the table of trials, what each leads to, and the lineage of the best architecture."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

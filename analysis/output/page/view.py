@@ -1,7 +1,5 @@
 """The page of a report: its charts, and everything else that its template shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from bokeh.core.properties import value

@@ -1,7 +1,5 @@
 """The words of the page: one vocabulary of states, the sentence of the result, times."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from aiperf.cli.units import count, number, of_asked, percent, si

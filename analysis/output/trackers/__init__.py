@@ -1,7 +1,5 @@
 """Trackers of experiments: other people's tools that show a run and its trials."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from aiperf.registry import Registry

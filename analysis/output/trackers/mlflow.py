@@ -1,7 +1,5 @@
 """A run in MLflow: a run with its timeline, and a nested run for each training."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

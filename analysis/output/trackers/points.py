@@ -1,7 +1,5 @@
 """A run as trackers want it: numbers over time, and the parameters of the run and its trainings."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A run as event files for TensorBoard: scalars of the run and of each training, and HParams."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All checks of a run's records, in one pass over its files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 

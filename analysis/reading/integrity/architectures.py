@@ -3,8 +3,6 @@
 The morphs are applied where the architectures are read, once for each distinct claim.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 

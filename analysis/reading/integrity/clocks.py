@@ -1,7 +1,5 @@
 """Moments of a run that do not fit together: release, end, resumption, arrivals, epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 

@@ -6,8 +6,6 @@ trial's start, and a start after the end of its replica's trial before. A digest
 it does when its primary dies: a cursor behind its end is found by `check_cursors`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field

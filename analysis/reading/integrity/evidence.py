@@ -4,8 +4,6 @@ A file that contradicts its records is a damage. An epoch whose record names no 
 its trainer could not write it, makes a run unofficial: the rule `evidence`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Groups go at their own pace. An epoch is that of group 0: its images are those t
 applied since the epoch before, of all groups, and other groups may be in an earlier or a later one.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import isfinite

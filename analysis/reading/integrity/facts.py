@@ -1,7 +1,5 @@
 """Checks of a trial's trainer, data and model against `run.json`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from aiperf.config.datasets import IMAGENET

@@ -1,7 +1,5 @@
 """Files of the history list that are missing or foreign; records that a plan or a fence invents."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise

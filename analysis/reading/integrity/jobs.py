@@ -1,7 +1,5 @@
 """Jobs: what the primary issued, by the schedule, and what the replicas started."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

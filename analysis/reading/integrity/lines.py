@@ -3,8 +3,6 @@
 Looked at in the process that reads the file: a long history has millions of lines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Checks of scientific workloads: each trial against its job, and all against one another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import isclose, isfinite
 

@@ -1,7 +1,5 @@
 """The trials of a replica's file, each with its records; a replica trains one at a time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run as the checks see it: records with their places, and an index of trials and writers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -3,8 +3,6 @@
 Nothing in it can be checked by the records; a report shows it as declared.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator

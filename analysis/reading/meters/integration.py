@@ -1,7 +1,5 @@
 """Energy over time by the readings of a meter: integration of power, counters, gaps and resets."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The meters of a run directory: their CSV files as energy over time on the primary's clock."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ on the size of the network and the batch size (`analysis.report.cluster.judgemen
 between trainings is compared as it is.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Node hours of a run, and their price with the energy's, if the configuration states prices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from aiperf.config.settings import PriceSection

@@ -4,8 +4,6 @@ The phases of a replica sum to the duration of the run (`analysis.report.phases`
 evaluation are productive if their work counts and was not done before; everything else is lost.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

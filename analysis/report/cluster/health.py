@@ -1,7 +1,5 @@
 """Health of the nodes during the run: signs in their samples, and what was not recorded."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import reduce

@@ -6,8 +6,6 @@ observations. Slow replicas are left out and the fit is repeated until no more a
 they do not bend what they are compared with.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import log
 

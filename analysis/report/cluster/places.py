@@ -1,7 +1,5 @@
 """Node, CPUs and memory domains of every rank as it ran, next to what it was to use."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ Methodology*, version 3.0 (working copy), table "Summary of aspects and quality 
 core phase is the time that the score is computed of: from the release to the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Energy by meters outside of the nodes, joined with the run by time, and its level."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

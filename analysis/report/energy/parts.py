@@ -1,7 +1,5 @@
 """Parts of the report about energy."""
 
-from __future__ import annotations
-
 from analysis.report.estimates import Part
 
 J_PER_KWH = 3.6e6

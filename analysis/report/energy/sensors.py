@@ -1,7 +1,5 @@
 """Use of every node, energy and operations per joule: by the nodes' sensors, or by meters."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from aiperf.rules.official_run import MAXIMUM_ERROR

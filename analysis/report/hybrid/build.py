@@ -1,7 +1,5 @@
 """The part of the report about hybrid training, from the records of groups and servers."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest

@@ -4,8 +4,6 @@ Source of the protocol: "Deep Learning at 15PF" (Kurth et al. 2017) and Intel Ca
 server.
 """
 
-from __future__ import annotations
-
 from analysis.report.estimates import Part
 
 

@@ -1,7 +1,5 @@
 """The pace of the work: what a trial trains, and intervals that are too short to look at alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np

@@ -6,8 +6,6 @@ one begins with its training. Of runs of an hour and more, reports read the last
 (Kurth et al. 2017) names a peak and a sustained rate without their formulas.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ with P the best `gemm` in the precision of the training and B the `triad` of the
 share is that time over the measured time.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

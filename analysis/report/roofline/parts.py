@@ -1,7 +1,5 @@
 """Parts of the report about the micro suite: ceilings, operators, and the share of the ceiling."""
 
-from __future__ import annotations
-
 from analysis.report.estimates import Part
 
 

@@ -4,8 +4,6 @@ Definitions: the HPC AI500 paper (Jiang et al. 2019, section 3.4) names time, co
 accuracy; the formulas are this project's ([results.md](../../../docs/results.md)).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The models of a run: their trials, the course of their quality, and facts for the rules."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

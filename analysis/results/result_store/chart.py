@@ -1,7 +1,5 @@
 """The figure of a trend: each series over time, relative to its first results."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from math import ceil

@@ -4,8 +4,6 @@ A result is a run, a screening or an acceptance. Rows are the same whether they 
 of a result or from a store.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

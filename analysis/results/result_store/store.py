@@ -6,8 +6,6 @@ else is written to. Each result is a transaction of its own, so a command that e
 whole results, and two writers wait for each other. A result that is added again is the same row.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -11,8 +11,6 @@ results of a series are compared with its first ones, which finds a slow one, to
 is that of the differences of neighbours / square root of 2, which a drift does not widen.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise

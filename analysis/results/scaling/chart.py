@@ -1,7 +1,5 @@
 """The figure of a series: score and efficiency by size, and the law that fits best."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -16,8 +16,6 @@ which are ratios, are Fieller's (1954), with Student's t, the scatter about the 
 degrees of freedom.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt

@@ -3,8 +3,6 @@
 A series without accelerators scales with its ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Python imports this module at its start if the folder is on PYTHONPATH. It does 
 rank that BENCHMARK_SLOW_RANK names, which waits BENCHMARK_DELAY_S seconds for every batch.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

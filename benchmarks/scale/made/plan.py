@@ -1,7 +1,5 @@
 """The trials of a made-up run: who trains which architecture when, by the rules of a run."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The files of a made-up run: history list, digest, telemetry, and the description of its nodes."""
 
-from __future__ import annotations
-
 import json
 import random
 import zlib

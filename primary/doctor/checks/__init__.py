@@ -1,7 +1,5 @@
 """Checks by name, in the order in which they are printed. Register a new check here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from aiperf.registry import Registry

@@ -1,7 +1,5 @@
 """The clocks of the nodes against the one here. A run corrects for offsets, and records them."""
 
-from __future__ import annotations
-
 from primary.doctor.contract import Answer, Evidence, Finding, Said, together
 
 WARNING_MS = 1000

@@ -1,7 +1,5 @@
 """The data set on every node, and a sample of it against its fingerprint."""
 
-from __future__ import annotations
-
 from aiperf.examination import Examination
 from primary import preflight
 from primary.doctor.contract import Evidence, Finding, Said, replicas_in_words, together

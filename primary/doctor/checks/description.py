@@ -1,7 +1,5 @@
 """The description of the system: fields of MLCommons' checker that are empty."""
 
-from __future__ import annotations
-
 from aiperf.rules.description import describe, missing
 from primary.doctor.contract import Evidence, Finding
 

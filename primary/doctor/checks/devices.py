@@ -1,7 +1,5 @@
 """Accelerators as the driver and as the framework see them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from aiperf.cli.packages import to_install

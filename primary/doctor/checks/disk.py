@@ -1,7 +1,5 @@
 """Space for the run, and whether every node sees the file system that the run is written to."""
 
-from __future__ import annotations
-
 from aiperf.cli.units import GIB
 from aiperf.examination import Examination
 from primary import preflight

@@ -1,7 +1,5 @@
 """The time of an epoch, from the probe, and the epochs that the run has time for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from aiperf.config.duration import format_duration

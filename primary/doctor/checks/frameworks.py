@@ -1,7 +1,5 @@
 """The installed frameworks, and the devices that each sees."""
 
-from __future__ import annotations
-
 from aiperf.examination import Examination
 from primary.doctor.contract import Evidence, Finding, Said, together
 

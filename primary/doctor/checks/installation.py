@@ -1,7 +1,5 @@
 """The installed AIPerf: whose packages are imported, and by which Python."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

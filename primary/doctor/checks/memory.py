@@ -1,7 +1,5 @@
 """Check that the initial architecture can be trained at the batch size."""
 
-from __future__ import annotations
-
 from aiperf.cli.units import GIB
 from aiperf.examination import Examination, MemoryFacts
 from primary.doctor.contract import Evidence, Finding, Said, together

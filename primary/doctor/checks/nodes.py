@@ -1,7 +1,5 @@
 """The nodes of the replicas: whether they answer, and whether their agents would work."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections import defaultdict

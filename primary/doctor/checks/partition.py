@@ -1,7 +1,5 @@
 """The nodes of a SLURM partition and their states, against what the replicas need together."""
 
-from __future__ import annotations
-
 import os
 
 from aiperf.config.placement import nodes_needed

@@ -1,7 +1,5 @@
 """Placement of the replicas: whole nodes, all CPUs and GPUs, as a run warns of it at its start."""
 
-from __future__ import annotations
-
 from primary.doctor.checks.partition import too_few_nodes
 from primary.doctor.contract import Evidence, Finding, replicas_in_words
 from primary.nodes.placement import PlacementCheck

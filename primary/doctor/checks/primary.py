@@ -1,7 +1,5 @@
 """The machine that this command runs on, which would be the primary's."""
 
-from __future__ import annotations
-
 import os
 from urllib.request import getproxies_environment, proxy_bypass
 

@@ -1,7 +1,5 @@
 """The ranks of a training: their starter, Horovod and its build, the node's own name."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 from aiperf.config.datasets import IMAGENET

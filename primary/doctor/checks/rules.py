@@ -1,7 +1,5 @@
 """Forecast of the verdict: the rules that the run would not meet."""
 
-from __future__ import annotations
-
 from aiperf.rules import science
 from aiperf.rules.official_run import RULES
 from primary.doctor.contract import Evidence, Finding

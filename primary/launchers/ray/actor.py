@@ -1,7 +1,5 @@
 """The actor on a node: it holds the node's resources and passes calls on to the host process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from aiperf.errors import LaunchError

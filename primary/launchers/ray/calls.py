@@ -1,7 +1,5 @@
 """Calls to another process of ours through its standard input and output, a JSON object a line."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

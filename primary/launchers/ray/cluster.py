@@ -1,7 +1,5 @@
 """A Ray cluster, and the actors on its nodes: everything that imports Ray."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ipaddress

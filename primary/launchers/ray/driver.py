@@ -1,7 +1,5 @@
 """`python -m primary.launchers.ray.driver`: Ray's driver process, which the primary calls."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

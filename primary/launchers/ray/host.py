@@ -1,7 +1,5 @@
 """`python -m primary.launchers.ray.host`: runs the replicas of a node for the actor there."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Replicas on the nodes of a Ray cluster, through a driver process."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

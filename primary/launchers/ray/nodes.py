@@ -1,7 +1,5 @@
 """Which replicas run on which nodes of a Ray cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Owner of the Ray cluster that `ray.address = "auto"` finds: any user of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

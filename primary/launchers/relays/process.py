@@ -1,7 +1,5 @@
 """The primary's side of a relay: a replica whose lines come in frames."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The way of one relay to the primary: a port that is open until the relay has proved itself."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hmac

@@ -1,7 +1,5 @@
 """The remote starters of schedulers: each starts a command on a host of the job."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The task of a relay: a program in the folder of the logs, for the owner's eyes only."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

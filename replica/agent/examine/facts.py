@@ -1,7 +1,5 @@
 """Facts that a node finds out without training: devices, ranks, data, memory, disk, its name."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

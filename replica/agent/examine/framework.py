@@ -3,8 +3,6 @@
 A process of its own: a framework reserves the memory of accelerators, and may crash.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

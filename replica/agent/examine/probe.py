@@ -1,7 +1,5 @@
 """A few real training steps of the initial architecture, by the ranks that a run would start."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from msgspec.structs import replace

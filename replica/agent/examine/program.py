@@ -3,8 +3,6 @@
 It starts as an agent does, by the same launcher, and loads no framework itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

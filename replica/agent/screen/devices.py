@@ -3,8 +3,6 @@
 Meanwhile facts are sampled that may explain a low rate.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The processes of a node that exchange tensors with those of other nodes, or with each other."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The program that screens a node: it starts as an agent does, and loads no framework itself."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -4,8 +4,6 @@ While it trains, the next candidate is proposed and the next ranks are warmed up
 forecast end of the training.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

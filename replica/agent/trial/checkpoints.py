@@ -1,7 +1,5 @@
 """The files of a trial before it begins, and the checkpoints that it takes over."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The context that the trials of a replica share."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@
 accelerators, or nothing if it can. The agent itself never loads a framework.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -3,8 +3,6 @@
 The part of a hybrid training has its parameter servers, its rates, and the ranks that it needs.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The training of one model of a scientific workload, from its job to its target or last epoch."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from functools import singledispatchmethod

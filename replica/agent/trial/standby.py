@@ -4,8 +4,6 @@ The next job is known (`aiperf.rules.schedule`) unless the current trial fails; 
 warm ranks are dropped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """The contract of a trainer as a replica uses it: warm up, begin, report, end."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

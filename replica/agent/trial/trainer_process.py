@@ -1,7 +1,5 @@
 """A trainer in processes of its own: ranks that a starter starts, reached through one socket."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The trace of a trial: every event is recorded in the history list, then reported."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Errors that no code catches: they fail the trial, which would wait for its deadline otherwise."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator

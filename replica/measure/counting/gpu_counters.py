@@ -6,8 +6,6 @@ float32 (NVIDIA, Nsight Compute CLI, "nvprof Metric Comparison"). So the steps c
 without TensorFloat-32, which tensor cores would do in other instructions.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import os

@@ -5,8 +5,6 @@ algorithms, and once between the calls that start and stop a profiler. The loss 
 outputs.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

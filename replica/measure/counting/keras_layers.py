@@ -1,7 +1,5 @@
 """Readers of Keras layers: the facts of each use of a layer, for the rules of the count."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

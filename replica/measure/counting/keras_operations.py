@@ -8,8 +8,6 @@ Weights that do not train have no gradient and no update. A gradient passes thro
 only if a layer before it trains.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod

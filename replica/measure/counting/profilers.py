@@ -2,8 +2,6 @@
 counters of a GPU if they can be read.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

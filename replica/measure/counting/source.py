@@ -1,7 +1,5 @@
 """The networks that `aiperf ops` counts: by name, from a file, or of a trial of a run."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Output of `aiperf ops`: tables like the paper's Table 3 and Table A1, JSON, CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator, Sequence

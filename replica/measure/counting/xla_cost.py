@@ -7,8 +7,6 @@ any size are counted in seconds. The loss is the cross-entropy of one vector of 
 several outputs, or of another shape, their mean.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 The options are those of `aiperf micro`, which starts it when there are several stacks.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

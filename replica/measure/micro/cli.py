@@ -1,7 +1,5 @@
 """The verb `aiperf micro`, and its output as a table and CSV."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

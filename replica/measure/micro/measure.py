@@ -1,7 +1,5 @@
 """Timing of one operator: warm-up, blocks between two synchronisations of the device, spread."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil

@@ -1,7 +1,5 @@
 """The places of the native libraries that `make native` builds, and which of them to use."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from pathlib import Path

@@ -4,8 +4,6 @@ It takes no time of the run: an agent reports that it is ready afterwards. A fai
 results and a warning.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Operands of the micro suite: data of each kind, He-initialised weights, gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod, sqrt
 

@@ -1,7 +1,5 @@
 """The sizes of the micro suite that follow from the memory and the caches of this machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from aiperf.host import Host, this_host

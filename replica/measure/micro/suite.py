@@ -1,7 +1,5 @@
 """The micro suite on one stack: its reference results, the choice of a batch, measurements."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace

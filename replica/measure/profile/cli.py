@@ -3,8 +3,6 @@
 The result is a file that the analysis prints and draws.
 """
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import json

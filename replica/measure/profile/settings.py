@@ -1,7 +1,5 @@
 """The request for a profile: its settings, the network and the memory that they stand for."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import prod
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The training of a profile: a classification on its data set, or a network on random data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The memory of a training step against the size of its input, and the largest batch that fits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import linear_regression

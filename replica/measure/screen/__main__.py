@@ -4,8 +4,6 @@ It prints a line when it is ready, waits for a line, so that all devices begin t
 prints a row for each measure.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -4,8 +4,6 @@ It reads orders to meet other ranks, one a line, and answers each. The collectiv
 in a training: Gloo on CPUs, the vendor's library on accelerators.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

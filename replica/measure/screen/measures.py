@@ -5,8 +5,6 @@ and that of an accelerator are by PyTorch. JPEG images are decoded by Pillow, wh
 installation has.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -5,8 +5,6 @@ measure: of the data set through the readers of a training, and of the run direc
 writer of records.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

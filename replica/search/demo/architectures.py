@@ -1,7 +1,5 @@
 """`aiperf search`: a strategy run step by step against a synthetic objective, without training."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ The objectives are standard test functions (Surjanovic and Bingham, Virtual Libr
 Experiments) on the coordinates of a mixed space, scaled to accuracies between 0 and 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise

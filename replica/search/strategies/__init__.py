@@ -1,7 +1,5 @@
 """Search strategies by name (`search.strategy`): the place to register a new one."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from replica.search.strategies.contract import StrategyFactory
 

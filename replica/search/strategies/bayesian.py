@@ -6,8 +6,6 @@ run are pending observations: they count as if they had reached the mean of the 
 (constant liar, Ginsbourger et al. 2010).
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

@@ -1,7 +1,5 @@
 """The contract of a search strategy: it proposes the next architecture of a replica."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Random morphing: the baseline that a search strategy is compared with."""
 
-from __future__ import annotations
-
 import random
 
 from aiperf.errors import TrialFailedError

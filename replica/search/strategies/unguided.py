@@ -4,8 +4,6 @@ In partitions one draw in sixteen is used, and all of them are built. Replicas t
 moment have other seeds, and may still draw the same.
 """
 
-from __future__ import annotations
-
 import random
 
 from replica.search.observations import Observations

@@ -1,7 +1,5 @@
 """Tuners by name (`search.hpo`): the place to register a new one."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from replica.search.tuners.contract import Tuner
 

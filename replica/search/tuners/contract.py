@@ -1,7 +1,5 @@
 """The contract of a tuner, and the choice of a free suggestion that all tuners share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain

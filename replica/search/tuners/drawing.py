@@ -8,8 +8,6 @@ An algorithm learns from all points, or from the newest and the best. hyperopt c
 among the best nor new decides next to nothing, but costs as much.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice

@@ -1,7 +1,5 @@
 """Random search: the baseline that a tuner is compared with."""
 
-from __future__ import annotations
-
 from hyperopt import rand
 
 from aiperf.config.space import Hyperparameters, Space

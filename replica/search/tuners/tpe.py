@@ -1,7 +1,5 @@
 """The tree-structured Parzen estimator (Bergstra et al. 2011), by hyperopt."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from hyperopt import rand, tpe

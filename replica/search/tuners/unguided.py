@@ -3,8 +3,6 @@
 The distributions are those of `aiperf.config.space`, as NNI describes them.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator

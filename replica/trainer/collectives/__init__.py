@@ -1,7 +1,5 @@
 """Collectives by name: how the ranks of one training exchange data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from aiperf.registry import Registry

@@ -1,7 +1,5 @@
 """The collective of one rank, which has nothing to exchange."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

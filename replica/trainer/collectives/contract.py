@@ -5,8 +5,6 @@ that waits for them computes nothing, holds nothing on an accelerator, and waits
 Tensors travel as the framework's library has them travel, within its limits of time.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 PyTorch and JAX both keep such a store in rank 0's process; its clients wait on a socket.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterator

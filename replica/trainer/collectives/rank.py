@@ -1,7 +1,5 @@
 """The place of a rank among the others, from the environment that its starter has set up."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

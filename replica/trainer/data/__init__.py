@@ -1,7 +1,5 @@
 """Input pipelines by name, and the choice among them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.config.dataset_manifest import read_dataset_manifest

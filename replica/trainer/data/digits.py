@@ -3,8 +3,6 @@
 NumPy only: scikit-learn itself, which has the file, takes more than a second to import.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import cache

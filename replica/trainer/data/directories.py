@@ -1,7 +1,5 @@
 """Directories of images, and each rank's part of them, for any pipeline that reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self

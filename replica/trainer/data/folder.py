@@ -1,7 +1,5 @@
 """Image folders, `train/<class>/*.JPEG` and `validation/<class>/*.JPEG`, read through indexes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

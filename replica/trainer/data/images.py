@@ -3,8 +3,6 @@
 Spec, section 3.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

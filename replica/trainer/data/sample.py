@@ -4,8 +4,6 @@ The sample is drawn with the operating system's randomness, so that it cannot be
 that the sampled images are the data set's, and not that all are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing

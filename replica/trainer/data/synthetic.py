@@ -3,8 +3,6 @@
 There is nothing to learn: validation has other images, and labels that are drawn at random.
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import keras

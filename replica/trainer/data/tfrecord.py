@@ -1,7 +1,5 @@
 """ImageNet's usual form: TFRecords of `image/encoded` and `image/class/label`, from 1."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Frameworks by name (`training.framework`), each imported only when it trains."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from replica.trainer.framework import Framework
 

@@ -1,7 +1,5 @@
 """The exchange of one group with the parameter servers, with its times, bytes and staleness."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The training of group 0, which validates, reports and ends the training of all groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed

@@ -1,7 +1,5 @@
 """The training of one group among others that exchange with the same parameter servers."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

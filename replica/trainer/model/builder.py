@@ -3,8 +3,6 @@
 A model may have one layer for several nodes of the architecture, with a call for each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The model that Keras has built, read back: its architecture, and its types of compute."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

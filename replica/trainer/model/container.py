@@ -1,7 +1,5 @@
 """Several networks as one Keras model, which owns their variables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The number of training images that steps classify rightly, at the cost of a comparison."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """A Keras model from any file that describes one: an architecture as JSON, or a .keras file."""
 
-from __future__ import annotations
-
 import json
 import resource
 import zipfile

@@ -1,7 +1,5 @@
 """A workload's loss and metrics as Keras functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

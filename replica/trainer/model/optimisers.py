@@ -3,8 +3,6 @@
 Paper, Table 4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """RoI-align as a Keras layer, on any framework."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The state of a training: the variables of a Keras model and its optimiser, on any framework."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weights of a Keras model by node name: in files, from parent to child, and of the best epoch."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

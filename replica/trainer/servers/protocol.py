@@ -7,8 +7,6 @@ Processes are numbered: the roots by their groups from 0, then the servers, then
 groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

@@ -3,8 +3,6 @@
 A question that was asked twice, since a server or a connection was lost, has no second effect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

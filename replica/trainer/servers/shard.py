@@ -1,7 +1,5 @@
 """The parameters of one server: their values, their moving average, their optimiser."""
 
-from __future__ import annotations
-
 import numpy as np
 from msgspec import Struct
 

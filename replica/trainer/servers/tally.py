@@ -1,7 +1,5 @@
 """The count of a group's updates in an epoch, as its root keeps it, real or simulated."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from aiperf.facts import ExchangeFacts

@@ -1,7 +1,5 @@
 """Learning curves of simulated trainings, by suite: the place to register a new one."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.simulated_curves.contract import Course, OpenCourse

@@ -1,7 +1,5 @@
 """The contract of a course: the made-up facts of a simulated training's epochs."""
 
-from __future__ import annotations
-
 import math
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """The learning curve of a simulated training of a scientific workload."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The epochs of a training that only takes its time: alone, or in groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf

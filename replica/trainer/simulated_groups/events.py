@@ -6,8 +6,6 @@ take all groups equally long, so that every server gets the updates in the same 
 staleness of an update is the number of updates that came since the group's last answer.
 """
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_right
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The paces of groups and parameter servers, and the parameters that each server has."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Groups of the simulated trainer: paces that are drawn by its settings."""
 
-from __future__ import annotations
-
 import random
 from math import inf
 

@@ -1,7 +1,5 @@
 """Rank starters by name: they start the ranks of one training."""
 
-from __future__ import annotations
-
 import shutil
 
 from aiperf.registry import Registry

@@ -1,7 +1,5 @@
 """The contract of a rank starter: a pure function from a request to a command line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

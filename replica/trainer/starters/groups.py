@@ -5,8 +5,6 @@ collective of its own: the end of one ends no other. Group 0 leads the training 
 agent. It and the servers are on this node; their end is that of the training.
 """
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 from aiperf.processes import python_module

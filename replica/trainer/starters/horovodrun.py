@@ -5,8 +5,6 @@ training. `python -m replica.trainer.starters.horovodrun WORDS` is the same with
 Horovod without Gloo end with its own words, and `aiperf doctor` says it before a run.
 """
 
-from __future__ import annotations
-
 import signal
 
 from aiperf.processes import python_module

@@ -1,7 +1,5 @@
 """Ranks started by Open MPI's `mpirun`: on one node, or on several by SLURM or ssh."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """The start of one rank, directly, without Horovod or MPI."""
 
-from __future__ import annotations
-
 from replica.trainer.starters.contract import RankRequest
 
 

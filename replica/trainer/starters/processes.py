@@ -3,8 +3,6 @@
 They find their numbers in the variables that torchrun uses.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

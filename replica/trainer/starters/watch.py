@@ -6,8 +6,6 @@ leaves. Both are started again `RETURNS` times. The end of group 0 ends all, and
 server by itself or once more.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

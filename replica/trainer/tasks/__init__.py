@@ -1,7 +1,5 @@
 """Tasks by the kind of learning: they compute a training step. Register a new one here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Binary cross-entropy from logits, on any framework."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from keras import ops

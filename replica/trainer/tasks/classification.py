@@ -1,7 +1,5 @@
 """Signal against background: cross-entropy, and a classifier's measures in physics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

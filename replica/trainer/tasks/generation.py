@@ -1,7 +1,5 @@
 """Generation as a task: a generator and a discriminator (Goodfellow et al. 2014)."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

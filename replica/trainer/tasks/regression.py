@@ -1,7 +1,5 @@
 """Parameters of a universe: squared error in training, absolute error as the quality."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rows of evaluated examples, kept on the host until an epoch is measured."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

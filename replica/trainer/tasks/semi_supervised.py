@@ -5,8 +5,6 @@ and x of the upper left corner, then of the lower right one, in pixels; offsets 
 y, width and height, as in NERSC/climate-caffe.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import log, log2, prod
 from typing import Any

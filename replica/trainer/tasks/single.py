@@ -1,7 +1,5 @@
 """The part that tasks with one network and one loss have in common."""
 
-from __future__ import annotations
-
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.correct import CorrectImages
 from replica.trainer.tasks.contract import Part

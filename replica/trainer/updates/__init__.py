@@ -1,7 +1,5 @@
 """Updates by name: they apply the gradients of a training step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from aiperf.registry import Registry

@@ -4,8 +4,6 @@ Updates use only the arithmetic operators of tensors, the collective and the Ker
 that one implementation serves every framework.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

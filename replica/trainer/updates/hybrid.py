@@ -1,7 +1,5 @@
 """The update of a group by parameter servers, which apply the mean gradient of its ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The update of one rank by its own gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The update by the mean gradient over the images of all ranks: one all-reduce a step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

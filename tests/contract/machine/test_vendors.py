@@ -1,7 +1,5 @@
 """One suite for all makers of accelerators, each on a node with two of its own."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

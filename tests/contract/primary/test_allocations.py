@@ -1,7 +1,5 @@
 """One suite for every scheduler's allocations, over canned environments of its jobs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One suite for every launcher. A new launcher is tested from the day it is registered."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

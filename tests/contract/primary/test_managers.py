@@ -1,7 +1,5 @@
 """One suite for every manager: the dispatcher at work with replicas that follow its messages."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

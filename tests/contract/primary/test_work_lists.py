@@ -1,7 +1,5 @@
 """One suite for every work list. A new one is tested from the day it is registered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 

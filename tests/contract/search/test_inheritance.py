@@ -1,7 +1,5 @@
 """A child computes what its parent computes, in inference mode, in real Keras models."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One suite for every search strategy: proposals are new, in bounds, and repeatable."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """One suite for every tuner: suggestions are in the space, repeatable, and not yet tried."""
 
-from __future__ import annotations
-
 import copy
 import random
 

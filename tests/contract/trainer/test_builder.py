@@ -1,7 +1,5 @@
 """The built Keras model is the counted one; if it is not, the trial fails and names the layer."""
 
-from __future__ import annotations
-
 import keras
 import pytest
 

@@ -1,7 +1,5 @@
 """One suite for every registered collective: real ranks compare what they exchanged."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

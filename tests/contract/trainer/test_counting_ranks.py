@@ -1,7 +1,5 @@
 """Several ranks count the training images that all of them classify rightly."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """One suite for every registered input pipeline: each image once over all ranks."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Sequence
 from math import ceil

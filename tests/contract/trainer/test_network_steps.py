@@ -1,7 +1,5 @@
 """Steps on random data: every framework trains networks with several outputs of any shape."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """One suite for every registered rank starter, as pure functions; test_ranks.py runs them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Several ranks on every framework: every image once, the weights of one rank, no process left."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

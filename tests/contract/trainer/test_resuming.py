@@ -1,7 +1,5 @@
 """A killed training and the one that resumes it: each leaves its own epochs, weights, evidence."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

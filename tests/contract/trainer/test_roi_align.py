@@ -1,7 +1,5 @@
 """RoI-align on every framework, against plain loops."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One suite for every course of a simulated training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One suite for every trainer program: they all speak the same protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -3,8 +3,6 @@
 tests/contract/trainer/test_ranks.py compares several ranks with one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """One suite for every registered workload, and the numbers of image classification."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

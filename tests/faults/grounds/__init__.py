@@ -1,7 +1,5 @@
 """Grounds by name: launchers and managers of runs under attack. Register a new one here."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from tests.faults.grounds.contract import Ground, Place
 

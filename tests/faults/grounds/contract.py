@@ -1,7 +1,5 @@
 """The contract of grounds: launchers and managers under which runs are attacked."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Replicas as processes of this machine, without a manager."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

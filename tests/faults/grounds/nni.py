@@ -1,7 +1,5 @@
 """Runs that NNI drives, with replicas of this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec

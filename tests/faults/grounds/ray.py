@@ -1,7 +1,5 @@
 """Replicas on the nodes of a real Ray cluster on this machine."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

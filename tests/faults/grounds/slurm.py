@@ -1,7 +1,5 @@
 """Replicas as jobs of a real SLURM cluster of several nodes on this machine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Replicas over real sshd processes on the loopback."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

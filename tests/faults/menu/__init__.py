@@ -1,7 +1,5 @@
 """Faults by name. Register a new one here."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from tests.faults.menu.contract import Fault
 

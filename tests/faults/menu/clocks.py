@@ -1,7 +1,5 @@
 """Steps of the clock: of the boot time that the kernel derives from it, and of the time of day."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

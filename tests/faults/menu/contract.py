@@ -1,7 +1,5 @@
 """The contract of faults: what is done to a run, until what it leads to has happened."""
 
-from __future__ import annotations
-
 import random
 from typing import ClassVar, Protocol
 

@@ -1,7 +1,5 @@
 """Files and the folder of the history list that are deleted or renamed, and put back."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

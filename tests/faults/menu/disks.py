@@ -1,7 +1,5 @@
 """A run directory on a small disk that is full for a while."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

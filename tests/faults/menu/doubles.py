@@ -1,7 +1,5 @@
 """`aiperf resume` beside a living primary, and twice at once on a dead one."""
 
-from __future__ import annotations
-
 import random
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """File operations below the run directory that fail for a while."""
 
-from __future__ import annotations
-
 import errno
 import random
 import shutil

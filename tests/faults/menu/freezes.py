@@ -1,7 +1,5 @@
 """SIGSTOP of a rank, an agent, the primary or NNI's manager, and SIGCONT."""
 
-from __future__ import annotations
-
 import random
 import signal
 import time

@@ -1,7 +1,5 @@
 """Terminals that are closed, and SIGHUP to all that was started from one."""
 
-from __future__ import annotations
-
 import random
 import signal
 from typing import ClassVar

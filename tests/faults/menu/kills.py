@@ -1,7 +1,5 @@
 """SIGKILL of a rank, a group or a server, an agent, the primary, NNI's manager, or all at once."""
 
-from __future__ import annotations
-
 import random
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Signals by which schedulers warn, to the primary or to every process, at any point of a run."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re

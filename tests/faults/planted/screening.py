@@ -9,8 +9,6 @@ rounds=<n> right=<n> missed=<n> accused=<n>`. Nodes are namespaces with interfac
 control groups: it needs root. Devices are light ones, which multiply matrices for two seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -11,8 +11,6 @@ Each replica has a host name and a control group of its own: it needs root. It c
 on one thread, and all are slowed down alike by whatever else the host does.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The verdicts of the campaign of planted bad nodes, on outcomes that are made up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

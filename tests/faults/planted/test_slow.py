@@ -1,7 +1,5 @@
 """The verdicts of the campaign of planted slow replicas, on replicas that are named by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.report.estimates import EffectPart

@@ -1,7 +1,5 @@
 """Archives that are not as `aiperf export` makes them, from an honest one."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

@@ -1,7 +1,5 @@
 """Archives from other people: unpacked as packed, or refused; nothing is left, nothing outside."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

@@ -4,8 +4,6 @@ The last line is `claims: rounds=<n> holders=<n> deaths=<n> doubles=<n> stuck=<n
 must be 0.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

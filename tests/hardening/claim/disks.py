@@ -1,7 +1,5 @@
 """A file system in memory with steps, and a machine on which takers are processes."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Every file operation takes 0 to 2 s twice, before and after it is done, and any 
 between. Takers are processes of one machine, of several, or of PID namespaces.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

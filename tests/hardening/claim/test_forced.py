@@ -1,7 +1,5 @@
 """Primaries in one run by force: only the last one's work counts, and the run is whole."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

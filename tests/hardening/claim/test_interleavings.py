@@ -1,7 +1,5 @@
 """All orders of the file operations of three takers, with deaths between any two of them."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A claim that is kept while its storage answers, refuses or hangs."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Takers as real processes: in PID namespaces, with another boot time, and in crowds."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Takers with slow files, deaths and stepping clocks: never two holders, nor none for ever."""
 
-from __future__ import annotations
-
 from tests.hardening.claim.rounds import play
 
 

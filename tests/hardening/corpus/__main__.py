@@ -3,8 +3,6 @@
 The last line is `corpus: inputs=<n> refused=<n> flaws=<n>`; the last number must be 0.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """An input of the corpus, and the changes that make many of one."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random

@@ -1,7 +1,5 @@
 """Rows of files from other people: archives, Keras files, data sets, ImageNet."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

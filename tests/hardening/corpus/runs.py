@@ -1,7 +1,5 @@
 """Rows of run directories: damaged at random, and with records that fit but cannot be true."""
 
-from __future__ import annotations
-
 import functools
 import random
 import shutil

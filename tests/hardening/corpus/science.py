@@ -1,7 +1,5 @@
 """Rows of scientific data from other people: descriptions, files of HDF5, TFRecords, universes."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Rows of text: settings, TOML, YAML and spaces, verbs with odd paths."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Two runs in progress that were started with the worst umask, one of them under NNI."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

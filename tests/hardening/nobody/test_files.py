@@ -1,7 +1,5 @@
 """Files, folders and local sockets of runs in progress, and of runs that are to be resumed."""
 
-from __future__ import annotations
-
 import ast
 import os
 import stat

@@ -1,7 +1,5 @@
 """The listeners that docs/security.md lists, compared with those of real runs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

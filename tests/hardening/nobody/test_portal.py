@@ -1,7 +1,5 @@
 """NNI's portal of a run in progress, asked by another user, by web pages, and by its owner."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

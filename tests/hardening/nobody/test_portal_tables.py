@@ -1,7 +1,5 @@
 """The guard of NNI's portal by itself: whom it admits by the kernel's tables of connections."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

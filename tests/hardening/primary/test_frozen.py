@@ -1,7 +1,5 @@
 """Processes that stand still for longer than others wait for them: SIGSTOP, suspension."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time

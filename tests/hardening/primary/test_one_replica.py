@@ -1,7 +1,5 @@
 """Faults of one replica's connection that leave the others alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.hand_made import SIMULATED, aiperf

@@ -1,7 +1,5 @@
 """An agent that the kernel has killed for want of memory: its launcher knows the cause."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What goes wrong while a replica is served costs this replica; only lost records cost the run."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import re

@@ -1,7 +1,5 @@
 """Runs that lose their terminal, that never had one, and their orderly end from elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Descriptions, indexes, journals and archives of images from other people: read, or refused."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

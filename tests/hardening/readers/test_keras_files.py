@@ -1,7 +1,5 @@
 """Keras files from other people: read, or refused; nothing in them runs or fills the memory."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

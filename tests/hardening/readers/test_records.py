@@ -1,7 +1,5 @@
 """Lines of histories, manifests and files of any kind: read, or refused in a short message."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Run directories that are damaged or absurd: every reader answers, and says what is damaged."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -10,8 +10,6 @@ hundred runs: the first fails calls 1, 101, 201, ..., the second calls 2, 102, 2
 kind.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import sys

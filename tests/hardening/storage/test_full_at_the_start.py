@@ -1,7 +1,5 @@
 """A disk that is full when a run begins: said in words, and the run can be started later."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A disk that is really full for a while, and then has space again."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

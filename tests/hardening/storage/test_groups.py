@@ -1,7 +1,5 @@
 """Records of one writer that are written together: one fsync, and all of a group or nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """Files of the history list, and a whole run directory, that are gone while a run works."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from collections.abc import Iterator

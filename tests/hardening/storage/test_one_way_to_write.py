@@ -1,7 +1,5 @@
 """One way to write below a run directory: `aiperf.files` and `aiperf.storage`."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

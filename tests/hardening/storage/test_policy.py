@@ -1,7 +1,5 @@
 """The pieces that runs are made safe with: patience, whole appends, order, logs, the reserve."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

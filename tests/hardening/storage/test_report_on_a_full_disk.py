@@ -1,7 +1,5 @@
 """The result is printed whatever the disk does."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

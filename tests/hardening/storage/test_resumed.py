@@ -1,7 +1,5 @@
 """Storage that refuses when a run is resumed: waited for, and otherwise said with what to do."""
 
-from __future__ import annotations
-
 import errno
 import tarfile
 from pathlib import Path

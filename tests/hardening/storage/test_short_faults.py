@@ -3,8 +3,6 @@
 One call after the other: `python -m tests.hardening.storage.sweep`.
 """
 
-from __future__ import annotations
-
 import errno
 from collections import Counter
 from collections.abc import Iterator

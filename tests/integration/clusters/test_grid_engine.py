@@ -1,7 +1,5 @@
 """Runs in jobs of a real Grid Engine: the documented script over two hosts, as an ordinary user."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The network between the nodes of a replica: a real training on two nodes with two networks."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs under NNI: its own manager, the interface of its portal, its own command line."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs over a real Ray cluster: nodes and actors that die, clusters too small or absent."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

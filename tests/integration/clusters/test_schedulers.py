@@ -1,7 +1,5 @@
 """Runs inside canned jobs of schedulers, through stand-ins for their remote starters."""
 
-from __future__ import annotations
-
 import json
 import re
 import stat

@@ -1,7 +1,5 @@
 """`aiperf screen` over a real SLURM and a real Ray cluster, with devices whose rates are known."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

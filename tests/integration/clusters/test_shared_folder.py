@@ -1,7 +1,5 @@
 """A run on nodes that share a folder as NFS shows it: each keeps names and attributes for 30 s."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

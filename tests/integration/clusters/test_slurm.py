@@ -1,7 +1,5 @@
 """Runs on a real SLURM cluster: inside and outside allocations, dying nodes, cancelled runs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """What a replica gets of its node, on a SLURM cluster that confines jobs to what they ask for."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

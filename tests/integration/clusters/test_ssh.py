@@ -1,7 +1,5 @@
 """Runs over real sshd processes: keys and agent only, known hosts only, lost connections."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

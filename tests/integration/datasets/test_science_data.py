@@ -1,7 +1,5 @@
 """`aiperf dataset` on scientific data: generated, described, checked, and cut from universes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

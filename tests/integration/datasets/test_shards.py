@@ -1,7 +1,5 @@
 """Shards and images of data sets, read and written without TensorFlow, against TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """AIPerf in other test harnesses: ReFrame runs the example; JUBE's is read as JUBE reads it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

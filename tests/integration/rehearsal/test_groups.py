@@ -1,7 +1,5 @@
 """Rehearsals and predictions of trainings in groups: books, page, the machine of 15PF."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Machine files from runs: a rehearsal of a known machine must give that machine back."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures 4, 5 and 6 of the paper from rehearsals of its machines, at a smaller scale."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

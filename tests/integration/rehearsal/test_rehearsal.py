@@ -1,7 +1,5 @@
 """Rehearsals: true run directories, the same each time, and books that find planted bugs."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

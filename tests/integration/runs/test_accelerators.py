@@ -1,7 +1,5 @@
 """GPUs that the driver shows and the framework does not see: a run refuses to use the CPU."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The digest of a run in virtual time: the answers of the raw records, checked and rebuilt."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -5,8 +5,6 @@ A change that is meant to change proposals computes the affected lists of `propo
     python -m tests.integration.runs.test_golden plans hpo_tpe
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Honest runs have no complaint: faulty, interrupted, with wrong clocks, they check and replay."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

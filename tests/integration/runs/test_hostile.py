@@ -1,7 +1,5 @@
 """Runs on hostile ground: network file systems, damaged data."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Everything that AIPerf starts works in a folder full of files that are named like modules."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The micro suite on the nodes of a run, before its release."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

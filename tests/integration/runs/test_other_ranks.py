@@ -1,7 +1,5 @@
 """A real training that other ranks resume is honest for a check with replay, and for an audit."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

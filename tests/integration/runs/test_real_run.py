@@ -1,7 +1,5 @@
 """A run with real training, and its score recomputed by hand from the raw lines of its records."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Interrupted runs are resumed for the rest of their time, by one primary at a time."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Whole runs through the command line: real processes, the simulated trainer."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

@@ -1,7 +1,5 @@
 """Runs of the scientific suite: real data files, real training, kills, data that teach nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A whole run driven in virtual time, which only works if time is passed in everywhere."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections import Counter

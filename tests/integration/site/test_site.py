@@ -1,7 +1,5 @@
 """The documentation's site: built without warnings, whole, and read without a network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tutorial's laptop part, typed as it stands, in seconds and with the simulated trainer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

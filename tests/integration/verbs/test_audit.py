@@ -4,8 +4,6 @@ One trial of one epoch each, trained by the rank program of a copy of the source
 into the records of a hand-made run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

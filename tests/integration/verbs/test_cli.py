@@ -1,7 +1,5 @@
 """The command line: help without TensorFlow, and one clear message for every mistake."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

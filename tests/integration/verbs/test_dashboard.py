@@ -1,7 +1,5 @@
 """The live dashboard as a user starts it, over HTTP and in a real browser."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import os

@@ -1,7 +1,5 @@
 """`aiperf dataset`: shards from archives and folders, every problem found, work resumed."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

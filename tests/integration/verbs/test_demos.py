@@ -1,7 +1,5 @@
 """`aiperf search` and `aiperf hpo`, and rounds with tuned hyperparameters in a whole run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`aiperf doctor`: real nodes, real steps, and six faults at once."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

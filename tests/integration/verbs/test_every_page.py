@@ -1,7 +1,5 @@
 """Every kind of page: for all readers, as HTML, on paper, and without a network."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

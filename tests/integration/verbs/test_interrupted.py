@@ -1,7 +1,5 @@
 """Every verb that works for long: a sign of life on a terminal, and one line after Ctrl-C."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pty

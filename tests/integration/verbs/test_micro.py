@@ -1,7 +1,5 @@
 """`aiperf micro` as a user calls it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """`aiperf ops` as a user calls it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The page of a report in a real browser: one session, over pages of hand-made runs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

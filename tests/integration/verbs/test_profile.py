@@ -1,7 +1,5 @@
 """A training step under TensorFlow's profiler, as a user calls it, and its recording read."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

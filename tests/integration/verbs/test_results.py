@@ -1,7 +1,5 @@
 """The verbs for results on simulated runs, as a user calls them; the page in a real browser."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

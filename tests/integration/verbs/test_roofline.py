@@ -1,7 +1,5 @@
 """`aiperf ops --roofline`: ceilings of layers from a result of `aiperf micro`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

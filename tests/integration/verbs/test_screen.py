@@ -1,7 +1,5 @@
 """`aiperf screen` on real hosts: measured by real processes, with two that are broken."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

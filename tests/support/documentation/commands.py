@@ -1,7 +1,5 @@
 """The documents of the repository, and the commands in them as a reader would type them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

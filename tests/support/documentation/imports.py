@@ -1,7 +1,5 @@
 """What a module needs that Python and AIPerf do not bring, by its source: nothing is imported."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import sys

@@ -1,7 +1,5 @@
 """The documentation as a site: built, and its pages read."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Histories that an opponent has changed at will, and made to fit again as far as is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace

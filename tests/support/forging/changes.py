@@ -1,7 +1,5 @@
 """Changes of records to forge with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Canned environments of schedulers' jobs, and the stand-ins for their remote starters."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A real Grid Engine over two nodes in namespaces of this machine."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

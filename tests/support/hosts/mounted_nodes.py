@@ -1,7 +1,5 @@
 """Nodes in namespaces of this machine that share a folder as NFS shows it."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A real Ray cluster of several nodes on this machine, in processes of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -7,8 +7,6 @@ opened, and own changes are seen at once. An open file that another node has rem
 client's time is what CLOCK holds, in seconds: it passes when a test says so.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

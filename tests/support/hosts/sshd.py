@@ -1,7 +1,5 @@
 """Real sshd processes on the loopback: several hosts with ports and keys of their own."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil

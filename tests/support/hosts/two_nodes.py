@@ -4,8 +4,6 @@
 prints the images of each epoch, then the bytes that left by each interface.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Devices that answer a screening at once, with known rates, for the programs on real nodes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nodes of hand-made runs as the micro suite would have measured them, and of real ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

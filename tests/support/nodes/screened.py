@@ -1,7 +1,5 @@
 """Nodes of a screening that exist in this process alone: what they answer is known."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence

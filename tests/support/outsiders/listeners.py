@@ -1,7 +1,5 @@
 """Listeners of processes, as the kernel lists them, and the same as the documents name them."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Another user of this node, `nobody`, who has nothing to do with a run."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Hand-made hybrid trainings of `resnet-hep`: two groups and a parameter server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The checker of MLPerf HPC's logs (mlcommons/logging)."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Operations of PyTorch that wait for the host, or for which the host waits."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What tests need of the frameworks that this Python has."""
 
-from __future__ import annotations
-
 import pytest
 
 from aiperf.frameworks import why_not_installed

@@ -1,7 +1,5 @@
 """Jobs of work lists that have some."""
 
-from __future__ import annotations
-
 from aiperf.wire.messages import Job
 from primary.work import WorkList
 

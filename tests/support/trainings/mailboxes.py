@@ -1,7 +1,5 @@
 """Parameter servers in threads, and the roots of groups that reach them by their real messages."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

@@ -3,8 +3,6 @@
 Whatever a step takes from the host, and not from a tensor, is frozen in it as in a real graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

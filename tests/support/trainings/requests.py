@@ -1,7 +1,5 @@
 """Requests for trainings; nothing here loads a framework."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small files and directories of scientific data."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

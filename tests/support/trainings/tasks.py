@@ -1,7 +1,5 @@
 """Small examples of every task, and a training step's gradients on every framework."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

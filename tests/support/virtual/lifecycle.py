@@ -1,7 +1,5 @@
 """A run conducted to its end in virtual time, by the real primary and agents."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

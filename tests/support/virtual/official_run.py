@@ -5,8 +5,6 @@ opponent with patience would write this from nothing. `aiperf check` calls it of
 `aiperf audit` does not. Forgeries start from it: each has to be found although all else fits.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Replicas of a whole run in one process and in virtual time; only the training is modelled."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field

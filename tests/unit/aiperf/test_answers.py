@@ -1,7 +1,5 @@
 """Programs whose text is read."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

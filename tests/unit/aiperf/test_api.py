@@ -1,7 +1,5 @@
 """The names that `import aiperf` offers, and the page that shows them."""
 
-from __future__ import annotations
-
 import getpass
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Clocks, and times as text."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """`aiperf config show`: every setting with its source, as TOML that loads as the same."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

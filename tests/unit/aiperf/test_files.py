@@ -1,7 +1,5 @@
 """Atomic writes and temporary folders."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

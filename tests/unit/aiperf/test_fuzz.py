@@ -1,7 +1,5 @@
 """Input from outside: accepted, or an error with a message; never a traceback or a hang."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Facts of machines that differ from the one that runs the tests."""
 
-from __future__ import annotations
-
 import os
 import platform
 import socket

@@ -1,7 +1,5 @@
 """The end of child processes and of their own children."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

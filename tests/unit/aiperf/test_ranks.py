@@ -1,7 +1,5 @@
 """The numbers of ranks: read in one place, and not handed down."""
 
-from __future__ import annotations
-
 import pytest
 
 from aiperf.ranks import FIRST_LOCAL_RANK, RankNumbers, rank_numbers, without_ranks

@@ -1,7 +1,5 @@
 """Random streams folded from one seed."""
 
-from __future__ import annotations
-
 from aiperf.seeds import fold_seed
 
 

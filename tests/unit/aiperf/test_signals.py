@@ -1,7 +1,5 @@
 """Warnings of schedulers: held from the start, heeded once, harmless at the end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

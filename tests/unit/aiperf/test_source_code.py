@@ -1,7 +1,5 @@
 """The hash of the source and the state of its checkout."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

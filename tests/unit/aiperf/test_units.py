@@ -1,7 +1,5 @@
 """Numbers for people: always as many digits, with the prefix that suits them."""
 
-from __future__ import annotations
-
 import pytest
 
 from aiperf.cli.units import count, interval, scale_of, si

@@ -1,7 +1,5 @@
 """Whole reports of hand-made runs of every kind, and two other ways to the same numbers."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Trainings that converge faster than the reference are noted, and change no verdict."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

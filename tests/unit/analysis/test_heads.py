@@ -1,7 +1,5 @@
 """Heads as they arrived at a referee, next to the records that they stand for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What the page says and draws: sentence, machine, lineage, phases at scale, inert JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

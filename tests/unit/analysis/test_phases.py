@@ -1,7 +1,5 @@
 """Phases of replicas in every kind of run: they sum to its duration, and dead time is no work."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

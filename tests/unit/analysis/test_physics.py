@@ -1,7 +1,5 @@
 """Plausibility: honest numbers pass; each claim beyond the devices is found, with where and why."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

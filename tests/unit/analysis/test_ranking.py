@@ -1,7 +1,5 @@
 """Ranks: each run once, systems by their median run, shared if the intervals overlap."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Every rule broken in turn on an official run; damaged and foreign results."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

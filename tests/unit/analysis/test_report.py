@@ -1,7 +1,5 @@
 """Reports of hand-made runs, with every number worked out by hand from the records."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from importlib import resources

@@ -1,7 +1,5 @@
 """The page of a screening: heat maps, and the list of what to look at, worst first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

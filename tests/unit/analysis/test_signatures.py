@@ -1,7 +1,5 @@
 """Signed results, with the real ssh-keygen."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path

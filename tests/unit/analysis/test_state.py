@@ -1,7 +1,5 @@
 """One state of a run, told the same by status, dashboard, report, page, ranking and check."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Intervals, growth and stationarity against numbers worked out by hand."""
 
-from __future__ import annotations
-
 from math import log, sqrt
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The state of a run as `aiperf status` gives it, by its records and the claim of its primary."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

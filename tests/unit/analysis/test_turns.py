@@ -2,8 +2,6 @@
 values that no reader may stumble over.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

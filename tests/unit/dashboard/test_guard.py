@@ -1,7 +1,5 @@
 """Admission to the dashboard, and its table of runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

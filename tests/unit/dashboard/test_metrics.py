@@ -1,7 +1,5 @@
 """Metrics of runs, and Grafana's dashboard that shows them."""
 
-from __future__ import annotations
-
 import json
 import re
 

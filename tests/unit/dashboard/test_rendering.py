@@ -1,7 +1,5 @@
 """The handle on the process that reads runs: errors are answers; it is replaced when it dies."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Offsets of the replicas' clocks."""
 
-from __future__ import annotations
-
 from primary.replica_link import ClockOffset
 
 

@@ -1,7 +1,5 @@
 """The live view and its summary."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """The checks of the doctor: what they make of the facts of machines that are not at hand."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """`run.exclude`: nodes that get no replica, under each launcher that chooses nodes by name."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Heads of the primary's file: at the release, every 0.1 hour, and at the end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer

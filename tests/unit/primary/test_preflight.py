@@ -1,7 +1,5 @@
 """Checks before a run starts."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """Calls to another process: results, refusals, and a process that ends."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

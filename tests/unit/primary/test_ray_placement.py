@@ -1,7 +1,5 @@
 """Which Ray cluster a run joins, and which of its nodes the replicas get."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Ray's own reasons, in full, with the remedies that are known to fit; accelerators by any name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Relays on other nodes: their greeting, their environment, their program, their starters."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import contextlib

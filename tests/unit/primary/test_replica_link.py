@@ -1,7 +1,5 @@
 """The primary's connection to a replica: versions, silence, ends, the command of an agent."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run is resumed while there is time left of it, by the clock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs inside of jobs: variables that another scheduler has left behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The end of a job, by stand-ins for the commands of every scheduler."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 

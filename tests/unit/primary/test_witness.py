@@ -1,7 +1,5 @@
 """The primary's witness: every trial is closed once, and contradictions are not recorded."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

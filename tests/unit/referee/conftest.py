@@ -1,7 +1,5 @@
 """A run in virtual time that has an architecture and points of each round to replay."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

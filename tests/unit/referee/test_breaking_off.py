@@ -1,7 +1,5 @@
 """Runs that go on otherwise than repetitions that begin with the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

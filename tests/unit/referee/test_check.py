@@ -1,7 +1,5 @@
 """The verb `check`: verdict, exit code and JSON of good, forged and bare results."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

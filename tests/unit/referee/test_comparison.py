@@ -1,7 +1,5 @@
 """Recorded rows against repeated ones, and rows that cannot be those of a training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

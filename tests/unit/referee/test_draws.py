@@ -1,7 +1,5 @@
 """Draws of an audit: reproducible by hand, unknown before the nonce, weighted by operations."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

@@ -1,7 +1,5 @@
 """The pace of a training by its records, and that of its repetition."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Replay: every plan of an honest run comes out again, and a forged one does not."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from math import nextafter

@@ -1,7 +1,5 @@
 """The paces of groups and servers that follow from a machine file."""
 
-from __future__ import annotations
-
 import asyncio
 from math import inf
 from random import Random

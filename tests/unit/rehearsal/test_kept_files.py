@@ -1,7 +1,5 @@
 """History files of a rehearsal, and the timer of waits one after the other."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Machine files, and the times that follow from them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

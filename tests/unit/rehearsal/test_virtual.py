@@ -1,7 +1,5 @@
 """Virtual time, and storage and processes in it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 

@@ -1,7 +1,5 @@
 """What a run may leave on disk: the bounds of docs/performance.md, each with what keeps it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

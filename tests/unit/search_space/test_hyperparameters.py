@@ -1,7 +1,5 @@
 """Hyperparameters that change the architecture."""
 
-from __future__ import annotations
-
 from aiperf.network.layers import Conv
 from aiperf.network.operations import count
 from search_space.hyperparameters import (

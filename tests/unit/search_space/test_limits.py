@@ -1,7 +1,5 @@
 """Limits of growth."""
 
-from __future__ import annotations
-
 from aiperf.cli.units import GIB
 from aiperf.config.settings import load_config
 from replica.search.planner import Memory, limits_of

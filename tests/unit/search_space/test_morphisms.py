@@ -1,7 +1,5 @@
 """Morphisms: blocks, widths, skips, kernels."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import pairwise

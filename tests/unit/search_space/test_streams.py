@@ -1,7 +1,5 @@
 """Tensors that must have one width."""
 
-from __future__ import annotations
-
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Concat, Conv, Dense, Flatten, Input
 from search_space.morphisms import AddSkip, Deepen, apply_all

@@ -1,7 +1,5 @@
 """SLURM's compressed lists of hosts."""
 
-from __future__ import annotations
-
 import pytest
 
 from aiperf.errors import UsageError

@@ -1,7 +1,5 @@
 """SLURM's command lines, job scripts, states and configuration files as pure functions."""
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 from pathlib import Path

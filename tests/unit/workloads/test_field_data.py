@@ -1,7 +1,5 @@
 """Data as people bring it: converted, left out or refused, and named, never in silence."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

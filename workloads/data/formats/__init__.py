@@ -1,7 +1,5 @@
 """File formats of scientific data by name."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from workloads.data.formats.contract import FileLayout, Format, OpenFile
 

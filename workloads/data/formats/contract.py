@@ -4,8 +4,6 @@ Files come from other people: nothing is read before its size is known and bound
 wrong becomes a DatasetError or a line of text, never a traceback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

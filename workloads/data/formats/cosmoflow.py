@@ -3,8 +3,6 @@
 The parameters Omega_m, sigma_8, n_s and H_0 are scaled to -1 to 1 (mlcommons/hpc, cosmoflow).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

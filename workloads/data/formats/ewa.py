@@ -4,8 +4,6 @@
 class 0 to 3, unused rows -1 (eracah/hur-detect, `convert_netcdf_files_to_hdf5.py`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

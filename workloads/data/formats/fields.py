@@ -1,7 +1,5 @@
 """The datasets of an HDF5 file: their shapes, types, limits, and the values that they may have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ NERSC/cori-intml-examples). 224: `*train*.h5`, `*val*.h5` and `*test*.h5` (NERSC
 Energies are in GeV.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A sample is a function of the generators' version, a seed and its number alone.
 """
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from workloads.data.generators.contract import GeneratedData
 

@@ -1,7 +1,5 @@
 """The kinds of generated data, and the files that they go into."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A lognormal model (Coles and Jones 1991) in place of the N-body simulations of C
 et al. 2018), whose schema it has: the four channels are redshifts, the targets four parameters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

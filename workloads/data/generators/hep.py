@@ -5,8 +5,6 @@ to many jets, against multi-jet events of QCD. Both have the same spectrum of to
 number, sharing and directions of the jets differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

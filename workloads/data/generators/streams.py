@@ -4,8 +4,6 @@ Values are rounded to steps that are far larger than the last bits in which math
 differ, and far smaller than anything that matters.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.random import Generator, Philox
 from numpy.typing import NDArray

@@ -4,8 +4,6 @@ It imitates ExtremeWeather (Racah et al. 2017): output of the climate model CAM5
 Row 0 is the south pole's side; columns are longitudes eastwards, periodic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

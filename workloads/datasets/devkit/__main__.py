@@ -3,8 +3,6 @@
 It has limits of time and memory: such a file can make its reader allocate or loop at will.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import resource

@@ -3,8 +3,6 @@
 Its numbers of classes are in a MATLAB file, which a process of its own reads.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

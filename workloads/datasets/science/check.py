@@ -1,7 +1,5 @@
 """The check of a directory of scientific data for problems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

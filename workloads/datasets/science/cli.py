@@ -1,7 +1,5 @@
 """Scientific data in the verb `aiperf dataset`."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path

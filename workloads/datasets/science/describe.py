@@ -1,7 +1,5 @@
 """The description of a directory of scientific data, from all of its files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Work on many files, each in a process: HDF5's library may end the process on a damaged file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool

@@ -4,8 +4,6 @@ Missing data sets of a rehearsal are generated, each in its own folder, whole or
 are looked through. Problems are lines of standard error.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

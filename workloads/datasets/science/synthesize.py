@@ -1,7 +1,5 @@
 """Directories of generated scientific data, whose files are made in parallel."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A universe is a file of HDF5 with `full` (512, 512, 512, 4) counts at four redsh
 (4,) parameters (mlcommons/hpc, `cosmoflow/prepare.py`); it gives 64 cubes of 128^3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

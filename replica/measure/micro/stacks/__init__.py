@@ -1,7 +1,5 @@
 """Software stacks of the micro suite, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """The contract of a software stack that runs single operators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Protocol
 

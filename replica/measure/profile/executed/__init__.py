@@ -1,7 +1,5 @@
 """Counts of the operations that a framework executed, in addition to those that the rules count."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from replica.measure.profile.executed.contract import Count, Executed
 from replica.measure.profile.settings import ProfileSettings

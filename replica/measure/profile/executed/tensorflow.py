@@ -1,7 +1,5 @@
 """The operations of a training step's graph, by the rules of TensorFlow's profiler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

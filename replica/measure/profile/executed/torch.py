@@ -1,7 +1,5 @@
 """The convolutions and matrix products of a step, as PyTorch counts them while they run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The operations of the instructions that XLA executed, as the recording names them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

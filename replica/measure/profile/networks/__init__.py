@@ -1,7 +1,5 @@
 """Training steps on random data by framework, for networks with outputs of any shapes."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from replica.measure.profile.networks.contract import NetworkSteps
 

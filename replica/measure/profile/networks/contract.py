@@ -4,8 +4,6 @@ The loss is the mean square of all outputs: what a step costs does not depend on
 random inputs have no labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

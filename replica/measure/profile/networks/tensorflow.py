@@ -1,7 +1,5 @@
 """The training step of a network on random data, on TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ no phases: what autograd's engine runs is the backward pass, what comes before i
 forward pass, and what comes after it the update.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The allocator of TensorFlow records what it hands out and the total in use. What
 the recording is known by its size alone: weights, optimiser state, the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The time of a step by kind of operation, and by kind of layer with its counted operations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The phases of an iteration: the phase of an operation, and the wall time of each phase."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ On CPUs, threads of the executor are lines of the host's plane, with events name
 On GPUs, kernels in a device's plane name their node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite, nan, prod
 from pathlib import Path

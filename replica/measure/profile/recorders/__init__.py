@@ -1,7 +1,5 @@
 """Profilers by framework."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from replica.measure.profile.recorders.contract import Recorder
 

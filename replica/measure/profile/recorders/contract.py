@@ -1,7 +1,5 @@
 """The contract of a profiler: it records the work of a framework between `start` and `stop`."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """JAX's profiler, which writes recordings of the same format as TensorFlow's."""
 
-from __future__ import annotations
-
 import importlib.util
 import tempfile
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """TensorFlow's profiler."""
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PyTorch's profiler."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Image folders, read without TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

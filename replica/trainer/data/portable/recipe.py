@@ -1,7 +1,5 @@
 """Numbers of crops and normalisation, which all input pipelines share (spec, section 3)."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

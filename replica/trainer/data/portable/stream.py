@@ -1,7 +1,5 @@
 """Encoded images as a stream: shuffled in a buffer, decoded in threads, in batches."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import deque

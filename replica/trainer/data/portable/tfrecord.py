@@ -1,7 +1,5 @@
 """TFRecords of JPEGs, read without TensorFlow."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice

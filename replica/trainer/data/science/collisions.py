@@ -1,7 +1,5 @@
 """Images of collisions (hep)."""
 
-from __future__ import annotations
-
 from replica.trainer.data.science.source import ScienceSource, Turn
 from replica.trainer.data.science.transforms import Batch, collisions
 from workloads.data.arrays import Rows

@@ -1,7 +1,5 @@
 """Cubes of dark matter (cos)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.wire.messages import TrainRequest

@@ -1,7 +1,5 @@
 """Fields for generation, cut from the cubes of dark matter today (cos-fields, cos-slices)."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """The part that all sources of scientific data share: order, open files, threads, batches."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict, deque

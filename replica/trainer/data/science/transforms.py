@@ -1,7 +1,5 @@
 """The transforms from samples in files to inputs and targets of a training, in NumPy alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

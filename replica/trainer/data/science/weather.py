@@ -1,7 +1,5 @@
 """Global weather with boxes of all images (ewa), or of half of them (ewa-semi)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.wire.messages import TrainRequest

@@ -1,7 +1,5 @@
 """Several ranks through JAX's distributed runtime: one device a process, Gloo on CPUs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property

@@ -3,8 +3,6 @@
 Parameter servers apply them; the variables themselves take the servers' values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

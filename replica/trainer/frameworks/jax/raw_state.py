@@ -4,8 +4,6 @@ Keras's variables get them only when something reads these: setting hundreds of 
 many arrays of all ranks, takes the host as long as a step takes a fast device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

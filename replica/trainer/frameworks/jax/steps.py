@@ -5,8 +5,6 @@ one program together, from their images to the update, for which batches are fil
 that do not count; so are those of evaluations.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """TensorFlow as a framework: threads, devices, the kinds of its errors."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from typing import Any
 

@@ -3,8 +3,6 @@
 Only plain tensors travel: Horovod's object broadcasts would unpickle what they receive.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

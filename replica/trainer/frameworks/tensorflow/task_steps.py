@@ -1,7 +1,5 @@
 """The steps of a scientific task as graphs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -4,8 +4,6 @@ Gloo connects CPUs, the vendor's library accelerators. Seconds are added up with
 device.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections import deque

@@ -3,8 +3,6 @@
 Gradients come as the variables lie in memory (`parameters`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PyTorch as a framework: threads, devices, the kinds of its errors."""
 
-from __future__ import annotations
-
 import os
 from importlib import metadata
 from typing import Any

@@ -4,8 +4,6 @@ Images are tensors (N, C, H, W) with the channels innermost in memory, in which 
 fastest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The memory that a training takes: of the host, and of an accelerator while it warms up."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 from collections.abc import Iterator

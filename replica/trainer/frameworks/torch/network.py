@@ -7,8 +7,6 @@ convolutions can be compiled (`regions`), and what does not depend on the batch 
 when the network is made.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Sequence

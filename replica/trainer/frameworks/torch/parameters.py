@@ -5,8 +5,6 @@ ever. Only its memory is in another order, of which the operation takes a view, 
 transposes a kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ into few of them (`fused`); uncompiled, the parts are PyTorch's own operations o
 Images are tensors (N, C, H, W) with the channels innermost in memory.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ them. A CUDA graph holds them all: it is captured once, after a few steps in whi
 loaded what they need, and replayed on the same memory.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

@@ -3,8 +3,6 @@
 Results are over all ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

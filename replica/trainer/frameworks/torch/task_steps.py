@@ -1,7 +1,5 @@
 """The steps of a scientific task on PyTorch, through Keras' own layers but for classifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batches on their way to an accelerator, ahead of the steps that take them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

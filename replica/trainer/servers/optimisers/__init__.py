@@ -1,7 +1,5 @@
 """Optimisers of parameter servers by name."""
 
-from __future__ import annotations
-
 from aiperf.registry import Registry
 from replica.trainer.servers.optimisers.contract import MakeOptimiser, ServerOptimiser
 

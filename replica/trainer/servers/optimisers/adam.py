@@ -1,7 +1,5 @@
 """Adam (Kingma and Ba 2015), as `keras.optimizers.Adam` does it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from replica.trainer.servers.optimisers.contract import VALUES, Vector, Vectors

@@ -1,7 +1,5 @@
 """The contract of a parameter server's optimiser: Keras's arithmetic on one flat vector."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Protocol
 

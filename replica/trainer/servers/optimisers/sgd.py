@@ -1,7 +1,5 @@
 """Gradient descent with momentum, as `keras.optimizers.SGD` does it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from replica.trainer.servers.optimisers.contract import VALUES, Vector, Vectors

@@ -8,8 +8,6 @@ Losses of both stages are one number for each image (Ren et al. 2015, equation 1
 divided by the number of sampled examples).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import log
 from typing import Any

@@ -5,8 +5,6 @@ images by score; one is right if its best box of that class in the image overlap
 not taken before; the area is that under the monotone envelope of precision over recall.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ features of regions, and the task that joins them. All shapes are fixed, so that
 once: unused places are flagged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

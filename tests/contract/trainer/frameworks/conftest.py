@@ -4,8 +4,6 @@ This process trains on TensorFlow. Tests whose parameter `trains_on` is another 
 together in one further process for each framework; here they pass or fail as they did there.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

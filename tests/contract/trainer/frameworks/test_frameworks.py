@@ -1,7 +1,5 @@
 """One suite for every registered framework: its steps, on NumPy arrays and on its tensors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """JAX's steps: batches that are filled up, and values that Keras's variables get only when read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The recipe by hand: initialisation, normalisation, loss, updates and learning rate in NumPy."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from typing import Any

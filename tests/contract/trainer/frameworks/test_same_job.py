@@ -1,7 +1,5 @@
 """The same job on every framework: protocol, losses, evaluation, inheritance."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

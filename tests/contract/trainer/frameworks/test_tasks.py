@@ -1,7 +1,5 @@
 """One suite for every registered task, on every framework."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

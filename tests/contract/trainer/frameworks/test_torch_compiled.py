@@ -1,7 +1,5 @@
 """PyTorch's compiled steps, on CPUs and wherever there is an accelerator: regions and graphs."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

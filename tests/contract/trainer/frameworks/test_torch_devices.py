@@ -1,7 +1,5 @@
 """PyTorch's steps as an accelerator needs them: no wait for it, little memory to warm up with."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

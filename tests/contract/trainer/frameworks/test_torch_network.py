@@ -1,7 +1,5 @@
 """The native pass of PyTorch is that of Keras's layers, and AIPerf's networks get no other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

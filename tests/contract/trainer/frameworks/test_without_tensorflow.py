@@ -1,7 +1,5 @@
 """Trainings of images in files in an environment that cannot import TensorFlow."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hybrid trainings by real ranks: the synchronous result with one group, sums, stops, deaths."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

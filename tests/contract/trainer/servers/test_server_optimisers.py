@@ -1,7 +1,5 @@
 """One suite for every optimiser of parameter servers: each step is Keras's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Detection, cells and generation learn what hand-made data show, on TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Scientific tasks on several ranks: what one rank trains, and the measures of one process."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from math import sqrt

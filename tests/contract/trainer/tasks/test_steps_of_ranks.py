@@ -5,8 +5,6 @@ examples. So both ranks train the same batches here: the mean of their gradients
 evaluation is split between them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

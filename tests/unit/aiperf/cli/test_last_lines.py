@@ -1,7 +1,5 @@
 """The last line of a verb that was typed wrongly: the cause, and a command that helps."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -1,7 +1,5 @@
 """Packages of the same names as AIPerf's are named with their place, and what to do."""
 
-from __future__ import annotations
-
 import configparser
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Commands in messages are those that work in the shell that started the program."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The sign of life: results end it, warnings interrupt it, and it outlives nothing."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

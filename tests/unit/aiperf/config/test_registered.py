@@ -1,7 +1,5 @@
 """The registry of fingerprints: two sites register a value, and one that differs takes it back."""
 
-from __future__ import annotations
-
 import datetime
 from importlib import resources
 from typing import Any

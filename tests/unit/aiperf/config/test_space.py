@@ -1,7 +1,5 @@
 """Spaces of hyperparameters in NNI's format."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

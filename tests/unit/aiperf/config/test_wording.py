@@ -1,7 +1,5 @@
 """Messages about settings: in our own words, whatever is wrong with whatever setting."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The accelerators of a node, shared among its replicas."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace

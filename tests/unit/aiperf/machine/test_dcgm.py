@@ -1,7 +1,5 @@
 """DCGM's program on imitated nodes: the GPUs by UUID, and programs that fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a node says about itself, by the files of machines that are not this one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Counters of energy on imitated nodes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pynvml

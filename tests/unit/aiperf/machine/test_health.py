@@ -1,7 +1,5 @@
 """Sources of health on imitated nodes: what the kernel and the driver count, each by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

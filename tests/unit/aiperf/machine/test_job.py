@@ -1,7 +1,5 @@
 """A SLURM job that a replica gives back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

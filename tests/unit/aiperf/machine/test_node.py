@@ -1,7 +1,5 @@
 """A node as it describes itself, and the part of it that a launcher has given to a replica."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

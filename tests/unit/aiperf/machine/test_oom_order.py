@@ -1,7 +1,5 @@
 """Ranks die first when memory is short, and the cause is reported."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Samples of a node, and their evaluation in the analysis."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

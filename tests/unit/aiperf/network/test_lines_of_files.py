@@ -1,7 +1,5 @@
 """Architecture files line by line: what is read fast is what the reader of any file reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

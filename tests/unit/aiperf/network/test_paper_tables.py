@@ -1,7 +1,5 @@
 """The paper's Tables 3 and A1, to their printed digits."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

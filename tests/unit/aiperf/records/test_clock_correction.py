@@ -1,7 +1,5 @@
 """Replicas with clocks of their own: the same events give the same score and the same timeline."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The primary's records after the end of a run: they move neither its end nor its score."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.records.bodies import EpochWitnessed, RunResumed, TrialClosed, TrialEnded

@@ -1,7 +1,5 @@
 """Lines of the history: what is written is read, and what is not a record is refused in words."""
 
-from __future__ import annotations
-
 import json
 import math
 import zlib

@@ -1,7 +1,5 @@
 """The history list: durable writers, complete readers, and damage that is never hidden."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

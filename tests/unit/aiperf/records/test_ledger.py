@@ -1,7 +1,5 @@
 """The ledger: the same state for any order of records, corrected clocks, deaths and conflicts."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

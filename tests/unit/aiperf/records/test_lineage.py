@@ -1,7 +1,5 @@
 """The epochs of a training that several trials have done."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.records.history_files import HistoryReader

@@ -1,7 +1,5 @@
 """The head of a whole run, recomputed by a shell."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

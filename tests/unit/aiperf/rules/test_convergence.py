@@ -1,7 +1,5 @@
 """Reference convergence: its file, and the points that reference trainings give."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import exp, sqrt
 

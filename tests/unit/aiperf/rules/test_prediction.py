@@ -1,7 +1,5 @@
 """Predicted accuracies of warm-up rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isnan, log2
 

@@ -1,7 +1,5 @@
 """Rounds: epochs and patience."""
 
-from __future__ import annotations
-
 from aiperf.rules.rounds import (
     RoundPlan,
     epochs_of_round,

@@ -1,7 +1,5 @@
 """The table of rules: settings and outcomes that leave it, and the status that follows."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 from importlib import resources

@@ -1,7 +1,5 @@
 """The order of a replica's trainings."""
 
-from __future__ import annotations
-
 from aiperf.config.sections.run import SearchSection
 from aiperf.config.settings import load_config
 from aiperf.rules.schedule import Assignment, draws_at_random, next_assignment

@@ -1,7 +1,5 @@
 """The score: work that counts, error, and the timeline, worked out by hand and by definition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import log
 

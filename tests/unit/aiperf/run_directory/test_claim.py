@@ -1,7 +1,5 @@
 """One primary at a time: living, dead and silent holders of a run."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Files that the record of a run's end names by their first bytes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The name of a run and its primaries for others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.clock import SystemClock

@@ -1,7 +1,5 @@
 """A screening in the record of a run: its age, its bad nodes, hostile names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """The network in a screening: the arithmetic of nccl-tests, the rounds, the fit, the judgement."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

@@ -1,7 +1,5 @@
 """Who is named: planted bad devices and no other, in clusters of several sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files of arrays that somebody else made."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Callable
 from pathlib import Path

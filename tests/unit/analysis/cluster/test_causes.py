@@ -1,7 +1,5 @@
 """Causes of slow replicas: what differs is named."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

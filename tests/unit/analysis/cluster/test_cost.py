@@ -1,7 +1,5 @@
 """Node hours of a run and their price by hand-made records."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Goodput: productive and lost hours sum to the wall time, whatever happens in a run."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

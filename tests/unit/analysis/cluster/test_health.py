@@ -1,7 +1,5 @@
 """Health of nodes in the report: signs, the work that they fall into, and what was not recorded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

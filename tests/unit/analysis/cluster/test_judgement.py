@@ -1,7 +1,5 @@
 """Effects of replicas: planted ones are found, even replicas are not accused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

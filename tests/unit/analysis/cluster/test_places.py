@@ -1,7 +1,5 @@
 """CPUs of the ranks as they ran, next to those of their agents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Energy of imitated meters against the integral of their curve: gaps, clocks, resets, limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 

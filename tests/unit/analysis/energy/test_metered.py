@@ -1,7 +1,5 @@
 """Meters of a run: joined by time and nodes, their level, and files that cannot be used."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Energy of a node by its sensors against the integral of its power: gaps, clocks, resets."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from math import cos, pi, sin

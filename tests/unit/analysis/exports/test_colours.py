@@ -6,8 +6,6 @@ to linear RGB. Distances are those of OKLab (Ottosson 2020, "A perceptual color 
 processing"), in which 0.02 is about the least difference that is seen.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The description of a system: declared and measured, as MLCommons' checker and readers see it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

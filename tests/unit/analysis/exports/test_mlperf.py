@@ -1,7 +1,5 @@
 """What is written for MLPerf, as MLCommons' own parser and checkers read it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs in TensorBoard and MLflow, read back by their own readers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Results of several days: runs by hand, screenings of nodes that exist in this process alone."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """A store of results: what is kept, once, whatever else happens to the file."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import subprocess

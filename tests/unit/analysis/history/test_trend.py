@@ -1,7 +1,5 @@
 """The history of a system: what is compared with what, and what is a regression."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Damage of hybrid trainings: healthy ones have none, each forgery has its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import nan
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report of a hybrid training against sums by hand, and everything that is written of it."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from pathlib import Path

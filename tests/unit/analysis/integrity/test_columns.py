@@ -1,7 +1,5 @@
 """Records in columns: what an honest run says, and damages of what a changed one does."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

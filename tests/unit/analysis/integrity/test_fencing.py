@@ -1,7 +1,5 @@
 """A primary that goes on beside its successor costs its own work, and nothing of the run."""
 
-from __future__ import annotations
-
 import random
 from copy import copy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Forgeries of an honest run, each found where it is, and nothing else."""
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from collections.abc import Callable

@@ -5,8 +5,6 @@ A change that is meant to find something else writes the list again and shows th
     python -m tests.unit.analysis.integrity.test_mutations
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Epochs that a primary heard of late, since it stood still."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The order in which architectures are read, and what spares reading one as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Reports of a run of which this node lists fewer files than there are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

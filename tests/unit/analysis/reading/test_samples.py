@@ -1,7 +1,5 @@
 """Files of samples: the numbers of each line, and what is left out of damaged ones."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Works that are done by other processes, of a pool or copies of this one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Acceptance of runs: what is held against what, and its forms for programs."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Archives in the hands of those who have nothing else: every verb takes them, or says why not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

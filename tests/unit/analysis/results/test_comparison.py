@@ -1,7 +1,5 @@
 """Measures of two runs: what is worse, also where one of them has none of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.results.comparison import LEAST_SHARE, ONE, Measure

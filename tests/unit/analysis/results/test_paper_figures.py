@@ -1,7 +1,5 @@
 """Figures for papers: all is inside of a column's width, and lines differ in grey."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shares of measured ceilings: by hand, and not known where nothing fits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Laws of scaling on planted series, against a plain reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import optimize, stats

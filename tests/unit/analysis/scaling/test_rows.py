@@ -1,7 +1,5 @@
 """Weak scaling over accelerators, and over ranks without any."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

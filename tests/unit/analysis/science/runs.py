@@ -1,7 +1,5 @@
 """A run of two workloads with two models each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Damage of runs of scientific workloads: healthy ones have none, each forgery has its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

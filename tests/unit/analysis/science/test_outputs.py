@@ -1,7 +1,5 @@
 """What is written of scientific workloads: page, tables, figures, logs, and what verbs print."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Time, cost and energy to quality against a recomputation from the raw lines, with pandas."""
 
-from __future__ import annotations
-
 import json
 from importlib import resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """NNI's trial process, the primary's environment under NNI, and the checks before a run."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

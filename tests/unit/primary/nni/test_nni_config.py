@@ -1,7 +1,5 @@
 """Experiments of the earlier implementation become configurations; no entry is ignored."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What NNI's manager writes, on storage that refuses for a while."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

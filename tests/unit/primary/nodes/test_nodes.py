@@ -1,7 +1,5 @@
 """The inventory of nodes as people read it, and nodes that cannot be reached."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

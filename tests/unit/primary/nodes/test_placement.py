@@ -1,7 +1,5 @@
 """Warnings about replicas that do not get the nodes that are meant for them."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The primary's work for a message, by function calls: it must not grow with the replicas."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

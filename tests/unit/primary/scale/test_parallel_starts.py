@@ -1,7 +1,5 @@
 """Replicas that are started at the same time: as many as `launch.parallel` allows."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

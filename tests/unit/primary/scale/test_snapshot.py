@@ -1,7 +1,5 @@
 """The snapshot of a large run: what the primary writes, and when its readers use it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

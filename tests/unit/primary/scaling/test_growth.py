@@ -1,7 +1,5 @@
 """What the runs of a series have more of, and what becomes of their work."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A series of runs: killed at every point, extended, and used by two at once."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Screenings of nodes that exist in this process alone: coordination, lost nodes, the outcome."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """AutoML rounds: schedules, resumed trainings, limits, and the start of a resumed run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.config.settings import load_config

@@ -1,7 +1,5 @@
 """The work list of a scientific suite: every model once, and what is lost again."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

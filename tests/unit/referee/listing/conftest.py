@@ -1,7 +1,5 @@
 """A small folder of submissions, and its site."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The status of an archive in a list, and which results count in an edition."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from datetime import date

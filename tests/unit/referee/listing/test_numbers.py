@@ -1,7 +1,5 @@
 """Every number of a list: recomputed from the archives, and the same on pages and in all files."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

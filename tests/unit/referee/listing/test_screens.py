@@ -1,7 +1,5 @@
 """The pages of a list in a real browser: opened from a folder, without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

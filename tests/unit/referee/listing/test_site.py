@@ -1,7 +1,5 @@
 """The site of a list: its numbers, what it keeps, and what others can do to it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The template repository of a list: its workflows, and the check of its submissions."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The end of an agent in the middle of a trial."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

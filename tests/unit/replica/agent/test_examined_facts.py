@@ -1,7 +1,5 @@
 """Peculiarities of a node that the doctor's program finds: limits, slices, folders, interfaces."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import os

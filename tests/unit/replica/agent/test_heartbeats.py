@@ -1,7 +1,5 @@
 """Heartbeats: none while a replica reports, and never a silence that looks like a loss."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What an agent and its doctor make of machines that differ from the one that runs the tests."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator

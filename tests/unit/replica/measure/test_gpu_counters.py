@@ -1,7 +1,5 @@
 """Counters of a GPU by an imitated Nsight Compute, whose listing has the form of the real one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

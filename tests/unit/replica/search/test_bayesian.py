@@ -1,7 +1,5 @@
 """The Bayesian strategy beyond its contract."""
 
-from __future__ import annotations
-
 import random
 
 from aiperf.network.architecture import Architecture

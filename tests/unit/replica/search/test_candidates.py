@@ -1,7 +1,5 @@
 """Candidates on disk: a file that breaks a rule of proposals is not used."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

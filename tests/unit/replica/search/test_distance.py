@@ -1,7 +1,5 @@
 """The distance between architectures."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the tuners learn from in a long history."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

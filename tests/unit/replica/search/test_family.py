@@ -1,7 +1,5 @@
 """Outlines of architectures that are made of one another, without their files."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The surrogate of long histories."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Made-up objectives of the demos."""
 
-from __future__ import annotations
-
 import pytest
 
 from aiperf.config.space import Hyperparameters

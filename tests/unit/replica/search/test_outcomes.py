@@ -1,7 +1,5 @@
 """Outcomes that follow the history are those that are computed from all of it."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

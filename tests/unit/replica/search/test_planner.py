@@ -1,7 +1,5 @@
 """The planner: the next training of a replica, candidates proposed ahead, weights kept."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """Proposals and suggestions: the trials of all replicas count, and the work is bounded."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """The Gaussian process over architectures."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

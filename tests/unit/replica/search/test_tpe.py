@@ -1,7 +1,5 @@
 """The tree-structured Parzen estimator beyond its contract."""
 
-from __future__ import annotations
-
 import random
 
 from aiperf.config.space import Hyperparameters, Parameter, Space

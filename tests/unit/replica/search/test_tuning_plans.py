@@ -1,7 +1,5 @@
 """Points of a round in the plans of a replica."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

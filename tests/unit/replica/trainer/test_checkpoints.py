@@ -1,7 +1,5 @@
 """Checkpoints: the latest that the records know of is the one to resume from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The embedded data set: scikit-learn's, without scikit-learn."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Kinds of failures by the real texts of libraries, and ranks without an accelerator."""
 
-from __future__ import annotations
-
 import pytest
 
 from aiperf.errors import TrialFailedError

@@ -1,7 +1,5 @@
 """Weather with labels for half of the images: standardised image by image, cropped, mirrored."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The memory allocator of a rank that trains on CPUs with PyTorch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

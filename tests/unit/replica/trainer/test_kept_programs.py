@@ -1,7 +1,5 @@
 """The folder for what compilers make: the run's, on its node, and nobody else's."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

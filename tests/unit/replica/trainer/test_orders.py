@@ -1,7 +1,5 @@
 """The orders that a trial gives its trainer: the recipe, the architecture, and when to resume."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Ranks as processes: their starter and their priority."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

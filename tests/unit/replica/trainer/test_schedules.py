@@ -1,7 +1,5 @@
 """Learning rates: functions of what was trained, whatever the ranks and their steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path

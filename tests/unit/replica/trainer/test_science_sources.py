@@ -1,7 +1,5 @@
 """Batches of scientific data: what is made of a sample, by seed, epoch and example alone."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

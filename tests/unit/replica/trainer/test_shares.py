@@ -1,7 +1,5 @@
 """Shares of an epoch: every image once, whatever the groups and ranks."""
 
-from __future__ import annotations
-
 import pytest
 
 from aiperf.wire.messages import TrainRequest

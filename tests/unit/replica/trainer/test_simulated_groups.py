@@ -1,7 +1,5 @@
 """Groups in virtual time: queues by hand, sums, and the staleness that follows from the paces."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """The process that starts groups and servers: whom it starts again, and how it ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Scientific data as people bring it: values that stand for missing ones, and wrong files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Real file formats: what is written is read again, and all damage is named at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

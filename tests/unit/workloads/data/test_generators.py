@@ -1,7 +1,5 @@
 """Generated samples: the same everywhere, with the physics that they claim, and learnable."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Images out of TFRecords without a framework: one reading of each record, or none."""
 
-from __future__ import annotations
-
 import pytest
 
 from workloads.data.records import parse_example

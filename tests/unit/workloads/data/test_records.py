@@ -1,7 +1,5 @@
 """CosmoFlow's TFRecords, read without TensorFlow."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

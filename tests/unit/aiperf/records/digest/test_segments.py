@@ -1,7 +1,5 @@
 """Segments of a digest: what a reader takes of them, and what it refuses."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

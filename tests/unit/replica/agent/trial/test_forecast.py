@@ -1,7 +1,5 @@
 """The forecast of the end of a training."""
 
-from __future__ import annotations
-
 import pytest
 
 from aiperf.rules.rounds import epochs_left

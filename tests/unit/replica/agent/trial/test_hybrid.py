@@ -1,7 +1,5 @@
 """What a hybrid training asks of ranks and servers, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A training of a scientific workload that resumes an interrupted one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranks that warm up next to the current trial."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The phase of a trial that waits for its storage."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import threading

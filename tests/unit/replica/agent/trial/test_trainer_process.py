@@ -1,7 +1,5 @@
 """The agent's handle on the ranks of a training."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

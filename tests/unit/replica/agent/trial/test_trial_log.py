@@ -1,7 +1,5 @@
 """The reports of a trial to the primary."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aiperf.facts import EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts

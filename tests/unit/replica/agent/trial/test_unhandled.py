@@ -1,7 +1,5 @@
 """What callbacks raise while a trial runs fails the trial."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The native stack takes cuDNN's library where CUDA sees a device, and oneDNN's elsewhere."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The suite as an agent starts it: once for each node, and whatever fails costs a warning."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """The micro suite on scripted stacks: what is timed, what is refused, what is reported."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace

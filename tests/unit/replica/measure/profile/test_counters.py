@@ -1,7 +1,5 @@
 """Hardware counters: what `perf` prints, and reasons in words where nothing is counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Instructions of XLA programs: the node that each comes from, and the names of fusions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Operations of XLA's instructions: by hand, and next to XLA's own cost analysis."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Traces of PyTorch's profiler, read into plain values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The process of a profile, as its parent starts it."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

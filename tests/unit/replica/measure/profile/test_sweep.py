@@ -1,7 +1,5 @@
 """Sweeps over batch and input sizes, with profiles of known memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Copies between host and device in a screening, here from the host to itself."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest

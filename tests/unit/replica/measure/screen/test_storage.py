@@ -1,7 +1,5 @@
 """The storage of a node in a screening: through readers and writers of a run, on real files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The memory of a server: what a killed one leaves, and the next one makes of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

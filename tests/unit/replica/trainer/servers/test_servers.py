@@ -1,7 +1,5 @@
 """Parameter servers: order of arrival, staleness, averages, state, end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from contextlib import ExitStack, closing

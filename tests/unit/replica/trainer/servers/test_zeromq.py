@@ -1,7 +1,5 @@
 """Messages by ZeroMQ: their order, who is let in, what is refused, and what an end looks like."""
 
-from __future__ import annotations
-
 import logging
 import select
 import socket

@@ -1,7 +1,5 @@
 """Boxes, anchors, levels and suppression, against plain loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """What a physicist asks of a classifier: the signal found at the false alarms of a selection."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Detection as a whole: what an evaluation keeps, and what the losses are made of."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

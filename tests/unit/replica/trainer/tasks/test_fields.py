@@ -1,7 +1,5 @@
 """Power and pixels of fields, against NumPy and SciPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Generation as a whole: its losses, and what an evaluation measures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Weights that become NaN in the last step of a training: every task fails with the same kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

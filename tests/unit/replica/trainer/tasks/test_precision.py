@@ -1,7 +1,5 @@
 """Average precision: by hand, and against pycocotools."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import os

@@ -1,7 +1,5 @@
 """Which anchors and regions train: matching, random order, samples."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """Detection by cells and reconstruction: labels by hand, losses and quality by plain loops."""
 
-from __future__ import annotations
-
 from math import log2
 from typing import Any
 
