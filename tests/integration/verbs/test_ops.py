@@ -13,14 +13,14 @@ from aiperf.network.operations import count
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 from tests.support.folders import GOLDEN
-from tests.support.hand_made import HandMadeRun, aiperf
+from tests.support.hand_made import HandMadeRun, aiperf, aiperf_here
 
 NETWORKS = json.loads((GOLDEN / "operations.json").read_text())["networks"]
 
 
 def test_json_of_a_named_architecture_is_the_golden_count() -> None:
     golden = NETWORKS["resnet50_v1_224_1000"]
-    result = aiperf(
+    result = aiperf_here(
         "ops",
         "--architecture",
         "resnet50",
@@ -49,10 +49,10 @@ def test_json_of_a_named_architecture_is_the_golden_count() -> None:
 
 
 def test_table_and_csv() -> None:
-    table = aiperf("ops", "--architecture", "resnet101", "--image-size", 32, "--classes", 10)
+    table = aiperf_here("ops", "--architecture", "resnet101", "--image-size", 32, "--classes", 10)
     assert "BP/FP" in table.stdout
     assert f"total {count(resnet(101, 32, 10)).operations.total:,}" in table.stdout.replace("\n", " ")
-    rows = list(csv.DictReader(io.StringIO(aiperf("ops", "--architecture", "resnet50", "--format", "csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(aiperf_here("ops", "--architecture", "resnet50", "--format", "csv").stdout)))
     assert sum(int(row["forward"]) for row in rows) == NETWORKS["resnet50_v1_224_1000"]["fp"]
 
 
@@ -60,16 +60,16 @@ def test_files_and_trials_of_a_run(tmp_path: Path) -> None:
     grown = Deepen("s3b1_relu").apply(resnet(50, 32, 10))
     file = tmp_path / "grown.json"
     file.write_text(to_json(grown))
-    assert json.loads(aiperf("ops", file, "--format", "json").stdout)["total"] == count(grown).operations.total
+    assert json.loads(aiperf_here("ops", file, "--format", "json").stdout)["total"] == count(grown).operations.total
     run = HandMadeRun(tmp_path / "run").at(0).release(10).start_trial(7)
-    found = aiperf("ops", run.paths.root, "--trial", 7, "--format", "json")
+    found = aiperf_here("ops", run.paths.root, "--trial", 7, "--format", "json")
     assert json.loads(found.stdout)["total"] == NETWORKS["resnet50_v1_32_10"]["total"]
     wrong: list[tuple[list[str], str]] = [
         ([], "name one with --trial; its trials: 7"),
         (["--trial", "8"], "there is no trial 8"),
     ]
     for arguments, message in wrong:
-        refused = aiperf("ops", run.paths.root, *arguments)
+        refused = aiperf_here("ops", run.paths.root, *arguments)
         assert (refused.returncode, message in refused.stderr) == (2, True)
 
 
@@ -99,7 +99,7 @@ def test_keras_files(tmp_path: Path) -> None:
 def test_bad_files_give_one_message_with_the_place(tmp_path: Path, name: str, content: str, message: str) -> None:
     path = tmp_path / name
     path.write_text(content)
-    result = aiperf("ops", path)
+    result = aiperf_here("ops", path)
     assert (result.returncode, str(path) in result.stderr, message in result.stderr) == (2, True, True), result.stderr
     assert "Traceback" not in result.stderr
 
@@ -116,7 +116,7 @@ def test_bad_files_give_one_message_with_the_place(tmp_path: Path, name: str, co
     ],
 )
 def test_wrong_usage(arguments: list[str], message: str) -> None:
-    result = aiperf("ops", *arguments)
+    result = aiperf_here("ops", *arguments)
     assert (result.returncode, message in result.stderr) == (2, True)
 
 
@@ -139,8 +139,8 @@ def test_profilers_agree_and_the_padding_explains_the_rest() -> None:
 
 
 def test_a_name_in_place_of_a_file_leads_to_the_option() -> None:
-    wrong = aiperf("ops", "resnet50")
+    wrong = aiperf_here("ops", "resnet50")
     assert wrong.returncode == 2
     assert "resnet50 does not exist" in wrong.stderr
     assert wrong.stderr.rstrip().endswith("aiperf ops --architecture resnet50")
-    assert "--architecture" not in aiperf("ops", "alexnet").stderr
+    assert "--architecture" not in aiperf_here("ops", "alexnet").stderr

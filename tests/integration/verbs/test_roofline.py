@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hand_made import aiperf
+from tests.support.hand_made import aiperf_here
 
 
 def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
     file.write_text(json.dumps([{**row, "operator": "gemm"}, {**row, "operator": "triad"}]))
     # The ridge is at 100 operations a byte.
     command = ("ops", "--architecture", "cosmoflow", "--roofline", "--format", "json")
-    document = json.loads(aiperf(*command, "--micro", file).stdout)
+    document = json.loads(aiperf_here(*command, "--micro", file).stdout)
     layers = {layer["name"]: layer for layer in document["each_layer"]}
     # A leaky ReLU on 128^3 x 32: two operations for eight bytes.
     activation = layers["conv1_lrelu"]
@@ -36,10 +36,10 @@ def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
         if layer["ceiling_ops"]
     )
     assert document["roofline"]["images_per_s"] == pytest.approx(1 / seconds)
-    unknown = json.loads(aiperf(*command).stdout)
+    unknown = json.loads(aiperf_here(*command).stdout)
     assert unknown["layers"]["conv"]["intensity"] == document["layers"]["conv"]["intensity"]
     assert (unknown["layers"]["conv"]["ceiling_ops"], unknown["layers"]["conv"]["bound"]) == (None, "not known")
-    assert "not known" in aiperf("ops", "--architecture", "hepcnn", "--roofline").stdout
+    assert "not known" in aiperf_here("ops", "--architecture", "hepcnn", "--roofline").stdout
 
 
 @pytest.mark.parametrize(
@@ -57,5 +57,5 @@ def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
 def test_a_file_without_ceilings_is_refused(content: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "micro.json"
     file.write_text(content)
-    done = aiperf("ops", "--architecture", "hepcnn", "--roofline", "--micro", file)
+    done = aiperf_here("ops", "--architecture", "hepcnn", "--roofline", "--micro", file)
     assert (done.returncode, message in done.stderr) == (2, True)
