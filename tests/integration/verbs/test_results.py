@@ -12,7 +12,7 @@ import pytest
 
 from aiperf.records.bodies import RunEnded
 from tests.support.browser import DESKTOP, open_page
-from tests.support.hand_made import SIMULATED, T0_MS, HandMadeRun, aiperf
+from tests.support.hand_made import SIMULATED, T0_MS, HandMadeRun, aiperf, aiperf_here
 from tests.support.processes import ask, family
 from tests.support.runs import report, wait_for_epochs
 
@@ -46,16 +46,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_report_rank_check_and_archive_agree_exactly(run: Path, tmp_path: Path) -> None:
     found = report(run)
     archive = tmp_path / "first.tar.gz"
-    assert aiperf("export", run, "--file", archive).returncode == 0
+    assert aiperf_here("export", run, "--file", archive).returncode == 0
     for origin in (run, archive):
-        checked = json.loads(aiperf("check", origin, "--format", "json").stdout)
+        checked = json.loads(aiperf_here("check", origin, "--format", "json").stdout)
         assert (checked["verdict"], checked["differences"], checked["recomputed"]) == ("simulated", [], True)
         assert [checked[key] for key in ("score_ops", "regulated_score_ops", "error")] == [
             found[key] for key in ("score_ops", "regulated_score_ops", "error")
         ]
     copy, bare = tmp_path / "copy", run / "report" / "report.json"
     shutil.copytree(run, copy)
-    ranked = json.loads(aiperf("rank", run, archive, copy, bare, "--format", "json").stdout)
+    ranked = json.loads(aiperf_here("rank", run, archive, copy, bare, "--format", "json").stdout)
     assert [(row["status"], row["source"], row["runs"], row["rank"]) for row in ranked["rows"]] == [
         ("simulated", "recomputed", 1, None),
         ("unverified", "as reported", 1, None),
@@ -82,7 +82,7 @@ def test_reports_without_records_are_listed_apart_and_never_ranked(run: Path, tm
         file.write_text(json.dumps({**document, "name": name, "score_ops": score, "verdict": status}))
         paths.append(file)
     page = tmp_path / "ranking.html"
-    shown = aiperf("rank", *paths, "--format", "csv", "--html", page)
+    shown = aiperf_here("rank", *paths, "--format", "csv", "--html", page)
     rows = list(csv.DictReader(io.StringIO(shown.stdout)))
     assert [(row["rank"], row["system"], row["status"], row["source"]) for row in rows] == [
         ("", "first", "simulated", "recomputed"),
@@ -98,7 +98,7 @@ def test_reports_without_records_are_listed_apart_and_never_ranked(run: Path, tm
     assert headings == ["Official: 0", "Simulated: 1", "Unverified: 2"]
     assert not links, "a submission's own page may say anything"
     assert none.startswith("No official run yet: an official run meets every rule")
-    compared = aiperf("compare", run, paths[1]).stdout.splitlines()
+    compared = aiperf_here("compare", run, paths[1]).stdout.splitlines()
     assert compared[0].endswith(": simulated")
     assert compared[1].endswith(": unverified (a report.json has no records)")
 
@@ -107,7 +107,7 @@ def test_an_invalid_run_is_exported_with_a_loud_warning(tmp_path: Path) -> None:
     made = HandMadeRun(tmp_path / "run").at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1).end(100)
     file = made.paths.history_file(made.replicas[0].name)
     file.write_bytes(file.read_bytes().replace(b'"correct":300', b'"correct":360'))
-    done = aiperf("export", tmp_path / "run")
+    done = aiperf_here("export", tmp_path / "run")
     assert done.returncode == 0
     assert "aiperf: INVALID: this run has no score" in done.stderr
     assert f"{file.name} line 2" in done.stderr
@@ -117,19 +117,19 @@ def test_the_score_of_a_failed_run_is_shown_nowhere(run: Path, tmp_path: Path) -
     failed = tmp_path / "failed"
     made = HandMadeRun(failed, {"run.name": "failed"}).at(0).release(100).at(1).start_trial(1).at(20).epoch(1, 1)
     made.at(60).primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 60_000))
-    assert "score invalid" in aiperf("status", failed).stdout.splitlines()[0]
-    last = aiperf("report", failed).stdout.splitlines()[-1]
+    assert "score invalid" in aiperf_here("status", failed).stdout.splitlines()[0]
+    last = aiperf_here("report", failed).stdout.splitlines()[-1]
     assert last.startswith("AIPerf: score=invalid regulated=invalid error=0.166667 ")
     assert last.endswith(" status=FAILED")
-    checked = aiperf("check", failed)
+    checked = aiperf_here("check", failed)
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (1, last)
-    (row,) = json.loads(aiperf("rank", failed, "--format", "json").stdout)["rows"]
-    for document in (report(failed), json.loads(aiperf("check", failed, "--format", "json").stdout), row):
+    (row,) = json.loads(aiperf_here("rank", failed, "--format", "json").stdout)["rows"]
+    for document in (report(failed), json.loads(aiperf_here("check", failed, "--format", "json").stdout), row):
         assert (document["score_ops"], document["regulated_score_ops"]) == (None, None)
     assert (row["status"], row["ops_per_accelerator"]) == ("invalid", None)
-    measures = json.loads(aiperf("compare", run, failed, "--format", "json").stdout)["measures"]
+    measures = json.loads(aiperf_here("compare", run, failed, "--format", "json").stdout)["measures"]
     assert measures[0]["second"] is None
-    assert aiperf("compare", failed, run).returncode == 0
+    assert aiperf_here("compare", failed, run).returncode == 0
     for file in ("metrics.txt", "mllog.txt"):
         text = (failed / "report" / file).read_text()
         assert "score_ops" not in text
@@ -140,28 +140,28 @@ def test_the_score_of_a_failed_run_is_shown_nowhere(run: Path, tmp_path: Path) -
 
 def test_a_path_that_cannot_be_ranked_is_named_next_to_the_ranking(run: Path, tmp_path: Path) -> None:
     (tmp_path / "foreign.json").write_text('{"loss": 1}')
-    mixed = aiperf("rank", run, tmp_path / "foreign.json", tmp_path / "nothing")
+    mixed = aiperf_here("rank", run, tmp_path / "foreign.json", tmp_path / "nothing")
     assert mixed.returncode == 1
     assert "first" in mixed.stdout
     assert "foreign.json is JSON, but not a report of aiperf" in mixed.stdout
     assert "nothing is not a directory" in mixed.stdout
-    assert aiperf("rank", tmp_path / "nothing").returncode == 2
+    assert aiperf_here("rank", tmp_path / "nothing").returncode == 2
 
 
 def test_a_comparison_shows_settings_that_differ_and_measures_that_got_worse(run: Path, tmp_path: Path) -> None:
     slow = HandMadeRun(tmp_path / "slow", {"training.learning_rate": 0.2}).at(0).release(100).at(1).start_trial(1)
     slow.at(90).epoch(1, 1, correct=100).end(100)
-    shown = aiperf("compare", run, tmp_path / "slow")
+    shown = aiperf_here("compare", run, tmp_path / "slow")
     assert shown.returncode == 0, shown.stderr
     assert "training.learning_rate" in shown.stdout
     worse = shown.stdout.splitlines()[-1]
     assert worse.startswith("worse in B: score (")
     assert "error (" in worse
-    document = json.loads(aiperf("compare", tmp_path / "slow", run, "--format", "json").stdout)
+    document = json.loads(aiperf_here("compare", tmp_path / "slow", run, "--format", "json").stdout)
     assert not next(measure for measure in document["measures"] if measure["name"] == "score_ops")["worse"]
     stopped = HandMadeRun(tmp_path / "stopped").at(0).release(100).at(1).start_trial(1).at(9).epoch(1, 1)
     stopped.primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 10_000))
-    one, other = aiperf("compare", tmp_path / "slow", tmp_path / "stopped").stdout.splitlines()[:2]
+    one, other = aiperf_here("compare", tmp_path / "slow", tmp_path / "stopped").stdout.splitlines()[:2]
     assert "interrupted" not in one
     assert other.endswith("; it was interrupted")
 
@@ -218,7 +218,7 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
     ],
 )
 def test_wrong_usage_is_reported(arguments: list[str], message: str) -> None:
-    wrong = aiperf(*arguments)
+    wrong = aiperf_here(*arguments)
     assert wrong.returncode == 2
     assert message in wrong.stderr
     assert "Traceback" not in wrong.stderr
@@ -228,7 +228,7 @@ def test_a_directory_that_cannot_be_written_is_reported_and_another_can_be_named
     copy = tmp_path / "copy"
     shutil.copytree(run, copy, ignore=shutil.ignore_patterns("report"))
     (copy / "report").write_text("a file in the way")
-    refused = aiperf("report", copy)
+    refused = aiperf_here("report", copy)
     assert refused.returncode == 3
     assert "choose another with --output" in refused.stderr
     assert aiperf("report", copy, "--output", tmp_path / "elsewhere", page=True).returncode == 0
@@ -239,6 +239,6 @@ def test_a_history_that_cannot_be_read_is_reported(run: Path, tmp_path: Path) ->
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     (copy / "history" / "replica-0009-1.jsonl").mkdir()
-    refused = aiperf("report", copy)
+    refused = aiperf_here("report", copy)
     assert (refused.returncode, "replica-0009-1.jsonl" in refused.stderr) == (3, True)
     assert "Traceback" not in refused.stderr
