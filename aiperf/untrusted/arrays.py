@@ -16,7 +16,8 @@ def opened_arrays(file: Path) -> Iterator[NpzFile]:
     No array takes more memory than the file has bytes. Raises ValueError if members are compressed
     or overlap, which no file of AIPerf does, and what NumPy and zipfile raise for other damage.
     """
-    with np.load(file, allow_pickle=False) as archive:
+    # Opened here: np.load leaves a file open that is no archive.
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
         members = archive.zip.infolist()
         # Compressed zeros take a thousand times as much memory as the file. Several entries may
         # share the bytes of one member, which only later versions of zipfile refuse.
