@@ -33,7 +33,7 @@ from aiperf.wire.messages import Job
 from referee.digested import EntriesUpTo, RecordedDigest
 from replica.search.choices import Choices, Memory, Plan
 from replica.search.knowledge import Knowledge
-from replica.search.known_trials import DigestEvidence
+from replica.search.known_trials import DigestedTrials
 from search_space.morphisms import morph_data
 
 # The history list of a finished run, read again up to the cursor of any plan.
@@ -280,7 +280,7 @@ class _Replay:
             self._knowledge = Knowledge(self._paths, self._source)
         else:
             self._source = EntriesUpTo(self._history.digest(digest))
-            self._knowledge = Knowledge(self._paths, evidence=DigestEvidence(self._source, self._paths))
+            self._knowledge = Knowledge(self._paths, known=DigestedTrials(self._source, self._paths))
 
     def _compare(self, start: Start, cursor: Cursor | str) -> Iterator[Difference]:
         body = start.body

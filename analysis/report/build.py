@@ -48,7 +48,7 @@ from analysis.report.model import (
     ViolationPart,
 )
 from analysis.report.phases import all_spans, busy_fraction, entry_of, phase_totals, replica_numbers
-from analysis.report.physics import Evidence, findings_of, physics_part
+from analysis.report.physics import DevicesAtWork, findings_of, physics_part
 from analysis.report.rates.peak import peak_ops
 from analysis.report.rates.work_intervals import sustained_ops, work_intervals
 from analysis.report.roofline.build import roofline_part
@@ -165,14 +165,14 @@ class _Examined(NamedTuple):
 
 def _examined(data: RunData) -> _Examined:
     """Examine the work by physics, compute its rates and its times, and compare the replicas."""
-    evidence = Evidence(data)
-    rates = {"peak_ops": peak_ops(data, evidence.work), "sustained_ops": sustained_ops(evidence.work.every)}
+    run = DevicesAtWork(data)
+    rates = {"peak_ops": peak_ops(data, run.work), "sustained_ops": sustained_ops(run.work.every)}
     return _Examined(
-        physics_part(evidence, findings_of(evidence)),
+        physics_part(run, findings_of(run)),
         rates,
-        compare(evidence),
-        windows_of(data, evidence.work),
-        health_part(evidence),
+        compare(run),
+        windows_of(data, run.work),
+        health_part(run),
     )
 
 

@@ -80,7 +80,7 @@ class Finding:
         return f"{self.where}: {self.found} (limit: {self.limit})"
 
 
-class Evidence:
+class DevicesAtWork:
     """The work, the devices and the samples of a run next to one another."""
 
     def __init__(self, data: RunData) -> None:
@@ -111,30 +111,30 @@ class Evidence:
 
 def findings(data: RunData) -> tuple[Finding, ...]:
     """Find the implausible claims of a run, by kind. A simulated run is not checked."""
-    return findings_of(Evidence(data))
+    return findings_of(DevicesAtWork(data))
 
 
-def findings_of(evidence: Evidence) -> tuple[Finding, ...]:
-    """Find implausible claims in evidence that was put together before."""
-    if evidence.simulated:
+def findings_of(run: DevicesAtWork) -> tuple[Finding, ...]:
+    """Find implausible claims in what was put together before."""
+    if run.simulated:
         return ()
     return (
-        *_devices(evidence),
-        *_operations(evidence),
-        *_totals(evidence),
-        *_pace(evidence),
-        *_telemetry(evidence),
-        *_loads(evidence),
-        *_meters(evidence),
-        *_recorded(evidence),
+        *_devices(run),
+        *_operations(run),
+        *_totals(run),
+        *_pace(run),
+        *_telemetry(run),
+        *_loads(run),
+        *_meters(run),
+        *_recorded(run),
     )
 
 
-def _devices(evidence: Evidence) -> Iterator[Finding]:
+def _devices(run: DevicesAtWork) -> Iterator[Finding]:
     """system.json, trainers and telemetry must agree about the accelerators."""
-    for replica in evidence.of_replica:
-        where, machine = f"replica {replica}", evidence.machines.get(replica)
-        facts = evidence.data.system.get(str(replica))
+    for replica in run.of_replica:
+        where, machine = f"replica {replica}", run.machines.get(replica)
+        facts = run.data.system.get(str(replica))
         if machine is None or facts is None:
             yield Finding("devices", where, "no description of its node in system.json", "one of each that worked")
             continue
@@ -145,13 +145,13 @@ def _devices(evidence: Evidence) -> Iterator[Finding]:
         elif any(name != machine.name for name in named):
             found = f"system.json has {machine.name}, the trainers report {', '.join(named)}"
             yield Finding("devices", where, found, "the same devices")
-    for host, ranks, devices in crowded_hosts(evidence.data):
+    for host, ranks, devices in crowded_hosts(run.data):
         yield Finding("devices", f"node {host}", f"{ranks} ranks on {devices} accelerators", "one rank on each")
-    yield from _memory(evidence)
+    yield from _memory(run)
     seen = set()
-    for replica in evidence.of_replica:
-        facts = evidence.data.system.get(str(replica))
-        node = evidence.nodes.get(facts.host or "") if facts is not None else None
+    for replica in run.of_replica:
+        facts = run.data.system.get(str(replica))
+        node = run.nodes.get(facts.host or "") if facts is not None else None
         if facts is None or node is None or (facts.host, facts.accelerators) in seen:
             continue
         seen.add((facts.host, facts.accelerators))
@@ -161,18 +161,18 @@ def _devices(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("devices", f"node {facts.host}", found, "the same number")
 
 
-def _memory(evidence: Evidence) -> Iterator[Finding]:
+def _memory(run: DevicesAtWork) -> Iterator[Finding]:
     """Searches whose limit is above the memory of the device, or far below the replica's part.
 
     A resumed replica may have moved. A low limit keeps networks small and fast.
     """
-    limits, share = memory_limits(evidence.data), replicas_of_node(evidence.data)
-    for replica in evidence.of_replica:
-        facts = evidence.data.system.get(str(replica))
+    limits, share = memory_limits(run.data), replicas_of_node(run.data)
+    for replica in run.of_replica:
+        facts = run.data.system.get(str(replica))
         # system.json describes the last node of a replica only.
-        if facts is None or len(evidence.data.ledger.replicas[replica].arrivals) > 1:
+        if facts is None or len(run.data.ledger.replicas[replica].arrivals) > 1:
             continue
-        device, chosen = facts.accelerator_memory_bytes, evidence.data.manifest.config.replica.accelerator_memory_gib
+        device, chosen = facts.accelerator_memory_bytes, run.data.manifest.config.replica.accelerator_memory_gib
         if device is None or chosen is not None or replica not in limits:
             continue
         (lowest, highest), where = limits[replica], f"replica {replica}"
@@ -184,15 +184,15 @@ def _memory(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("devices", where, f"a search for {lowest} bytes of memory", f"at least {least} bytes")
 
 
-def _operations(evidence: Evidence) -> Iterator[Finding]:
+def _operations(run: DevicesAtWork) -> Iterator[Finding]:
     """The fastest interval of each replica that is beyond its devices."""
     worst: dict[int, tuple[float, WorkInterval, float]] = {}
-    for replica, every in evidence.of_replica.items():
-        machine = evidence.machines.get(replica)
+    for replica, every in run.of_replica.items():
+        machine = run.machines.get(replica)
         if machine is None:
             continue
         for trial, rows in every.spans:
-            most = PEAK_FACTOR * machine.peak(evidence.bits(trial)) * machine.count
+            most = PEAK_FACTOR * machine.peak(run.bits(trial)) * machine.count
             if are_slower(every, rows, most, LATENESS_MS):
                 continue
             for piece in together(every.only(rows)):
@@ -202,7 +202,7 @@ def _operations(evidence: Evidence) -> Iterator[Finding]:
                 if ops > most and ops > worst.get(piece.replica, (0.0,))[0]:
                     worst[piece.replica] = ops, piece, most
     for replica, (ops, piece, most) in sorted(worst.items()):
-        machine = evidence.machines[replica]
+        machine = run.machines[replica]
         where = f"trial {piece.trial} on replica {replica}, from epoch {piece.first_epoch}"
         yield Finding("operations", where, f"{si(ops, 'OPS')} in {piece.duration_ms / 1000:g} s", _limit(machine, most))
 
@@ -213,16 +213,16 @@ def _limit(machine: Machine, most: float) -> str:
     return f"{si(most, 'OPS')}, twice the peak of {names}{fastest}"
 
 
-def _totals(evidence: Evidence) -> Iterator[Finding]:
+def _totals(run: DevicesAtWork) -> Iterator[Finding]:
     """Work of a replica that its devices could not have done in the whole run."""
-    seconds = (evidence.data.duration_ms + LATENESS_MS) / 1000
-    for replica, own in evidence.of_replica.items():
-        machine = evidence.machines.get(replica)
+    seconds = (run.data.duration_ms + LATENESS_MS) / 1000
+    for replica, own in run.of_replica.items():
+        machine = run.machines.get(replica)
         if machine is None:
             continue
         # The quick test uses the lowest peak of all trials. If even that leaves time, so does the
         # sum over the intervals, which takes long.
-        possible = {trial: machine.peak(evidence.bits(trial)) for trial, _ in own.spans}
+        possible = {trial: machine.peak(run.bits(trial)) for trial, _ in own.spans}
         if own.total_operations / (PEAK_FACTOR * min(possible.values()) * machine.count) < NEARLY * seconds:
             continue
         # The seconds that each trial needs at least, one after another.
@@ -233,11 +233,11 @@ def _totals(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("operations", f"replica {replica}", f"{si(ops, 'OPS')} over the run", _limit(machine, most))
 
 
-def _pace(evidence: Evidence) -> Iterator[Finding]:
+def _pace(run: DevicesAtWork) -> Iterator[Finding]:
     """Replicas that claim far more images per second than others with the same work and devices."""
 
     def kind_of(trial: int, replica: int) -> Kind | None:
-        begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(replica)
+        begun, machine = run.data.ledger.trials[trial].begun, run.machines.get(replica)
         if begun is None or machine is None:
             return None
         return (
@@ -248,7 +248,7 @@ def _pace(evidence: Evidence) -> Iterator[Finding]:
             machine.count,
         )
 
-    for kind, found in paces(evidence.work, kind_of, LATENESS_MS, PACE_REPLICAS):
+    for kind, found in paces(run.work, kind_of, LATENESS_MS, PACE_REPLICAS):
         medians = {replica: median(values) for replica, values in sorted(found.items())}
         # A median of medians: neither a slow start of one replica nor a single forger moves it.
         usual = median(medians.values())
@@ -259,17 +259,17 @@ def _pace(evidence: Evidence) -> Iterator[Finding]:
                 yield Finding("images", where, f"{si(pace)} images per second", limit)
 
 
-def _telemetry(evidence: Evidence) -> Iterator[Finding]:
+def _telemetry(run: DevicesAtWork) -> Iterator[Finding]:
     """Replicas without samples while they worked."""
-    interval_ms = evidence.data.manifest.config.telemetry.interval * 1000
+    interval_ms = run.data.manifest.config.telemetry.interval * 1000
     if interval_ms <= 0:
         return
     reach_ms = max(REACH_INTERVALS * interval_ms, LEAST_REACH_MS)
-    for replica, working in evidence.busy.items():
-        facts = evidence.data.system.get(str(replica))
+    for replica, working in run.busy.items():
+        facts = run.data.system.get(str(replica))
         if facts is None:
             continue  # reported as a node without a description
-        node = evidence.nodes.get(facts.host or "")
+        node = run.nodes.get(facts.host or "")
         times = node.column("time_ms") if node is not None else np.array([])
         share = sampling.covered_share(times, reach_ms, working)
         if share < COVERED:
@@ -277,33 +277,33 @@ def _telemetry(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("telemetry", where, f"samples cover {100 * share:.1f} % of its working time", limit)
 
 
-def _recorded(evidence: Evidence) -> Iterator[Finding]:
+def _recorded(run: DevicesAtWork) -> Iterator[Finding]:
     """Nodes and samples that are not those that the primary named at the end."""
-    end = evidence.data.ledger.run_ended
-    for name, problem in changed_files(evidence.data.paths, end.body.files if end is not None else ()):
+    end = run.data.ledger.run_ended
+    for name, problem in changed_files(run.data.paths, end.body.files if end is not None else ()):
         yield Finding("files", name, problem, "as the record of the end names it")
 
 
-def _loads(evidence: Evidence) -> Iterator[Finding]:
+def _loads(run: DevicesAtWork) -> Iterator[Finding]:
     """Use, power and energy of the accelerators of each node while its replicas worked."""
-    for host, replicas in _hosts(evidence).items():
-        node, machine = evidence.nodes.get(host), evidence.machines[replicas[0]]
+    for host, replicas in _hosts(run).items():
+        node, machine = run.nodes.get(host), run.machines[replicas[0]]
         if node is None:
             continue
-        working = sampling.working_time(*(evidence.of_replica[replica] for replica in replicas))
+        working = sampling.working_time(*(run.of_replica[replica] for replica in replicas))
         use = mean_while_working(node, "accelerator_percent", working)
         if use is not None and use < IDLE_PERCENT:
             found = f"accelerators were in use {use:.1f} % of the working time"
             yield Finding("utilisation", f"node {host}", found, f"above {IDLE_PERCENT:g} %")
         yield from _power(node, machine, working)
-        yield from _energy(evidence, node, replicas)
+        yield from _energy(run, node, replicas)
 
 
-def _hosts(evidence: Evidence) -> Mapping[str, list[int]]:
+def _hosts(run: DevicesAtWork) -> Mapping[str, list[int]]:
     """The replicas that worked on accelerators, by node."""
     found: dict[str, list[int]] = defaultdict(list)
-    for replica in evidence.of_replica:
-        machine = evidence.machines.get(replica)
+    for replica in run.of_replica:
+        machine = run.machines.get(replica)
         if machine is not None and machine.host is not None and not machine.on_cpus:
             found[machine.host].append(replica)
     return found
@@ -320,17 +320,17 @@ def _power(node: NodeSeries, machine: Machine, working: WorkIntervals) -> Iterat
         yield Finding("power", f"node {node.host}", found, f"{low:.0f} to {high:.0f} W for {machine.device.name}")
 
 
-def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterator[Finding]:
+def _energy(run: DevicesAtWork, node: NodeSeries, replicas: list[int]) -> Iterator[Finding]:
     """Fewer joules than the operations of the node's replicas need."""
-    data, machine = evidence.data, evidence.machines[replicas[0]]
+    data, machine = run.data, run.machines[replicas[0]]
     if data.start_ms is None or machine.device is None or machine.device.power_w is None:
         return
     used = node.accelerator_energy(np.array([data.start_ms, data.end_ms], dtype=np.float64))
     if used is None:
         return
-    every = [evidence.of_replica[replica] for replica in replicas]
+    every = [run.of_replica[replica] for replica in replicas]
     # The narrowest arithmetic of any of them has the highest peak, and so the lowest limit.
-    bits = min(evidence.bits(trial) for own in every for trial, _ in own.spans)
+    bits = min(run.bits(trial) for own in every for trial, _ in own.spans)
     # A replica of several nodes does its work on all of them alike, and this is the energy of one.
     operations = sum(own.total_operations for own in every) / data.manifest.config.replica.nodes
     joules = float(used[1] - used[0])
@@ -340,12 +340,12 @@ def _energy(evidence: Evidence, node: NodeSeries, replicas: list[int]) -> Iterat
         yield Finding("energy", f"node {node.host}", f"{si(joules, 'J')} for {si(operations)} operations", limit)
 
 
-def _meters(evidence: Evidence) -> Iterator[Finding]:
+def _meters(run: DevicesAtWork) -> Iterator[Finding]:
     """Fewer joules at meters outside of the nodes than the sensors inside of them say.
 
     Meters are what the owner declares, and nothing in the records names their files.
     """
-    data, (meters, _) = evidence.data, metered(evidence.data)
+    data, (meters, _) = run.data, metered(run.data)
     if meters is None or data.start_ms is None:
         return
     end = np.array([data.end_ms], dtype=np.float64)
@@ -356,30 +356,30 @@ def _meters(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("energy", "meters", f"{si(joules, 'J')} from the release to the end", limit)
 
 
-def physics_part(evidence: Evidence, found: tuple[Finding, ...]) -> PhysicsPart:
+def physics_part(run: DevicesAtWork, found: tuple[Finding, ...]) -> PhysicsPart:
     """The part of the report; a simulated run has no devices."""
     groups: dict[str, list[Machine]] = defaultdict(list)
-    for replica in () if evidence.simulated else evidence.of_replica:
-        if replica in evidence.machines:
-            groups[evidence.machines[replica].name].append(evidence.machines[replica])
+    for replica in () if run.simulated else run.of_replica:
+        if replica in run.machines:
+            groups[run.machines[replica].name].append(run.machines[replica])
     return PhysicsPart(
-        checked=not evidence.simulated,
-        devices=tuple(_device_part(evidence, name, own) for name, own in sorted(groups.items())),
+        checked=not run.simulated,
+        devices=tuple(_device_part(run, name, own) for name, own in sorted(groups.items())),
         unknown=tuple(name for name, own in sorted(groups.items()) if own[0].device is None and not own[0].on_cpus),
         findings=tuple(FindingPart(**asdict(item)) for item in found),
     )
 
 
-def _device_part(evidence: Evidence, name: str, own: list[Machine]) -> DevicePart:
+def _device_part(run: DevicesAtWork, name: str, own: list[Machine]) -> DevicePart:
     work: dict[int, int] = defaultdict(int)
     for machine in own:
-        every = evidence.of_replica[machine.replica]
+        every = run.of_replica[machine.replica]
         for trial, rows in every.spans:
-            work[evidence.bits(trial)] += sum(every.operations[rows].tolist())
+            work[run.bits(trial)] += sum(every.operations[rows].tolist())
     bits = max(work, key=lambda width: work[width])
-    device, count = own[0].device, _devices_of(evidence, own)
+    device, count = own[0].device, _devices_of(run, own)
     peak = device.peak(bits) if device is not None else None
-    duration_s = evidence.data.duration_ms / 1000
+    duration_s = run.data.duration_ms / 1000
     ops = sum(work.values()) / duration_s if duration_s > 0 else 0.0
     return DevicePart(
         name=name,
@@ -389,17 +389,17 @@ def _device_part(evidence: Evidence, name: str, own: list[Machine]) -> DevicePar
         peak_ops=peak,
         power_w=device.power_w if device is not None else None,
         ops=ops,
-        share_of_peak=ops / (count * peak) if peak and count and not evidence.simulated else None,
+        share_of_peak=ops / (count * peak) if peak and count and not run.simulated else None,
         source=device.source if device is not None else None,
     )
 
 
-def _devices_of(evidence: Evidence, own: list[Machine]) -> int:
+def _devices_of(run: DevicesAtWork, own: list[Machine]) -> int:
     """Devices of these machines; those of a node that several replicas share count once."""
-    nodes = evidence.data.manifest.config.replica.nodes
+    nodes = run.data.manifest.config.replica.nodes
     by_node: dict[object, int] = defaultdict(int)
     for machine in own:
-        facts = evidence.data.system.get(str(machine.replica))
+        facts = run.data.system.get(str(machine.replica))
         described = (facts.cpu_count if machine.on_cpus else facts.accelerators) if facts is not None else None
         node = machine.host or machine.replica
         by_node[node] = max(by_node[node], described * nodes if described else machine.count)

@@ -14,7 +14,7 @@ from aiperf.untrusted.folders import family_of, files_below
 from aiperf.untrusted.reading import json_object, read_outside, reason_of, shortened
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.cluster.health import health_notices, health_part
-from analysis.report.physics import Evidence
+from analysis.report.physics import DevicesAtWork
 
 TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.(tmp|part)")
 
@@ -30,7 +30,7 @@ def verify(paths: RunPaths, others: Collection[str] = ()) -> list[str]:
 def examine(paths: RunPaths, others: Collection[str] = ()) -> tuple[list[str], list[str]]:
     """The problems of a run as `verify`, and its notes with those about the health of its nodes."""
     data = read_run(paths)
-    return _problems(paths, data, others), [*notes_of(paths), *health_notices(health_part(Evidence(data)))]
+    return _problems(paths, data, others), [*notes_of(paths), *health_notices(health_part(DevicesAtWork(data)))]
 
 
 def _problems(paths: RunPaths, data: RunData, others: Collection[str]) -> list[str]:

@@ -15,22 +15,22 @@ from aiperf.records.cursor import Cursor
 from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
-from replica.search.known_trials import Evidence, RecordedEvidence, Source, of_digest
+from replica.search.known_trials import KnownTrials, RecordedTrials, Source, of_digest
 from replica.search.observations import Observations, Observed, Summary
 from replica.search.outcomes import OutcomeTable, RankedTrial, Start, Training, training_of
 from replica.search.outlines import Family
 from replica.search.tuners.contract import Result, Tried
 
-# The evidence that an agent follows: the digest that its job names, or the raw records.
+# The trials that an agent follows: the digest that its job names, or the raw records.
 
 log = logging.getLogger(__name__)
 
 
-class FollowedEvidence:
-    """Evidence that moves to a digest, and to the raw records if that cannot be relied on."""
+class FollowedTrials:
+    """Known trials that move to a digest, and to the raw records if that cannot be relied on."""
 
-    def __init__(self, paths: RunPaths, evidence: Evidence | None = None) -> None:
-        self.now: Evidence = evidence or RecordedEvidence(HistoryReader(paths))
+    def __init__(self, paths: RunPaths, known: KnownTrials | None = None) -> None:
+        self.now: KnownTrials = known or RecordedTrials(HistoryReader(paths))
         self._paths = paths
         self.digest: str | None = None
         """The digest that is followed; None: the raw records."""
@@ -43,7 +43,7 @@ class FollowedEvidence:
         name = None if digest in self._distrusted else digest
         if name != self.digest:
             self.digest, paths = name, self._paths
-            self.now = RecordedEvidence(HistoryReader(paths)) if name is None else of_digest(paths, name)
+            self.now = RecordedTrials(HistoryReader(paths)) if name is None else of_digest(paths, name)
 
     def distrust(self, reason: object) -> None:
         """Read the raw records in place of the digest; no-op without one."""
@@ -88,8 +88,8 @@ class Knowledge:
     reads raw records, or the source that it is given, until it follows a digest.
     """
 
-    def __init__(self, paths: RunPaths, source: Source | None = None, evidence: Evidence | None = None) -> None:
-        self._evidence = FollowedEvidence(paths, evidence if source is None else RecordedEvidence(source))
+    def __init__(self, paths: RunPaths, source: Source | None = None, known: KnownTrials | None = None) -> None:
+        self._trials = FollowedTrials(paths, known if source is None else RecordedTrials(source))
         self._observed: Observed | None = None
         self._store = ArchitectureStore(paths, MOST_WHOLE)
         self._family = Family(self.load, self._first_start, self.started)
@@ -103,47 +103,47 @@ class Knowledge:
     @property
     def digest(self) -> str | None:
         """The digest that is followed; None: the raw records."""
-        return self._evidence.digest
+        return self._trials.digest
 
     def follow(self, digest: str | None) -> None:
         """Read a digest from now on, by the name of its primary; None: the raw records."""
         with self._lock:
-            self._evidence.follow(digest)
+            self._trials.follow(digest)
 
     def distrust(self, reason: str) -> None:
         """Read the raw records in place of the digest."""
         with self._lock:
-            self._evidence.distrust(reason)
+            self._trials.distrust(reason)
 
     def read(self) -> None:
         """Take in what is new; what is damaged is logged and left out. Raises OSError."""
         with self._lock:
-            self._evidence.read()
+            self._trials.read()
 
     def note_start(self, replica: int, trial: int) -> None:
         """Note that a replica has started a trial, which `read` may show later."""
         with self._lock:
-            self._evidence.note_start(replica, trial)
+            self._trials.note_start(replica, trial)
 
     def knows_last_start(self, replica: int) -> bool:
         """True if the last start of a trial that was noted of a replica has been read."""
         with self._lock:
-            return self._evidence.knows_last_start(replica)
+            return self._trials.knows_last_start(replica)
 
     def is_superseded(self, claim: int | None) -> bool:
         """True if a primary with a higher claim has recorded anything."""
         with self._lock:
-            return claim is not None and self._evidence.now.is_superseded(claim)
+            return claim is not None and self._trials.now.is_superseded(claim)
 
     def cursor(self) -> Cursor:
         """The place up to which everything is known."""
         with self._lock:
-            return self._evidence.now.cursor()
+            return self._trials.now.cursor()
 
     def is_current(self, cursor: Cursor, replica: int) -> bool:
         """True if an earlier cursor knows the last trial that a replica has started."""
         with self._lock:
-            return self._evidence.is_current(cursor, replica)
+            return self._trials.is_current(cursor, replica)
 
     def save(self, architecture: Architecture) -> None:
         """Store an architecture in the run directory. Raises OSError."""
@@ -158,22 +158,22 @@ class Knowledge:
     def started(self, trial: int) -> Start | None:
         """The start of a trial, if it has started."""
         with self._lock:
-            return self._evidence.now.started(trial)
+            return self._trials.now.started(trial)
 
     def mentions(self, trial: int) -> bool:
         """True if anything is known of a trial beyond its job."""
         with self._lock:
-            return self._evidence.now.mentions(trial)
+            return self._trials.now.mentions(trial)
 
     def initial_is_due(self, architecture: str, trial: int) -> bool:
         """True if a trial is to train the initial architecture, of this hash."""
         with self._lock:
-            return self._evidence.now.initial_is_due(architecture, trial)
+            return self._trials.now.initial_is_due(architecture, trial)
 
     def qualities(self, trial: int) -> dict[int, float]:
         """The quality after each epoch of a training, by epoch, with those of trials it resumes."""
         with self._lock:
-            return self._evidence.now.qualities(trial)
+            return self._trials.now.qualities(trial)
 
     def tuning_base(self, trial: int) -> Start:
         """The start of the trial whose architecture is tuned.
@@ -202,10 +202,10 @@ class Knowledge:
 
     def outcomes(self) -> OutcomeTable:
         """The outcomes of all trials, to be looked at while they are `unchanged`."""
-        return self._evidence.now.outcomes()
+        return self._trials.now.outcomes()
 
     def observations(self) -> Observations:
-        """The evidence for a search strategy: one result per architecture."""
+        """The results for a search strategy: one per architecture."""
         with self._lock:
             return self._observing().observations()
 
@@ -216,13 +216,13 @@ class Knowledge:
 
     def _observing(self) -> Observed:
         outcomes = self.outcomes()
-        # Another table: the evidence has moved to a digest or to the raw records, and begins anew.
+        # Another table: the trials have moved to a digest or to the raw records, and begins anew.
         if self._observed is None or self._observed.table is not outcomes:
             self._observed = Observed(outcomes, self._family.outline)
         return self._observed
 
     def tried(self, space: Space) -> Tried:
-        """The evidence for a tuner: the points of all rounds of all replicas."""
+        """The results for a tuner: the points of all rounds of all replicas."""
         results: list[Result] = []
         pending: list[Hyperparameters] = []
         names = {parameter.name for parameter in space}

@@ -31,7 +31,7 @@ from aiperf.storage.patience import with_patience
 from replica.search.outcomes import Outcome, Outcomes, OutcomeTable, Start
 
 
-class Evidence(Protocol):
+class KnownTrials(Protocol):
     """The knowledge of a run's trials, which only `read` changes, and which only grows.
 
     Its methods are for one thread at a time.
@@ -110,8 +110,8 @@ class _Trial:
         return dict(zip(self.over.epochs, self.over.qualities, strict=True)) if self.over is not None else {}
 
 
-class DigestEvidence:
-    """The evidence that a digest gives."""
+class DigestedTrials:
+    """The trials that a digest tells of."""
 
     def __init__(self, lines: Lines, paths: RunPaths) -> None:
         self._lines = lines
@@ -142,7 +142,7 @@ class DigestEvidence:
         return self._lines.cursor()
 
     def is_current(self, cursor: Cursor, replica: int) -> bool:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         name = head_name(self._lines.primary)
         if cursor.heads.keys() != {name}:
             return False
@@ -150,7 +150,7 @@ class DigestEvidence:
         return self._last_starts.get(replica, -1) <= place <= known
 
     def is_superseded(self, claim: int) -> bool:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         return any(claim < later for later in _later_claims(self._paths, self._lines.primary))
 
     def started(self, trial: int) -> Start | None:
@@ -159,11 +159,11 @@ class DigestEvidence:
         return known.began if known is not None else None
 
     def mentions(self, trial: int) -> bool:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         return trial in self._trials
 
     def initial_is_due(self, architecture: str, trial: int) -> bool:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         for number in self._by_architecture.get(architecture, ()):
             known = self._trials[number]
             if known.over is None or known.over.epochs:
@@ -171,7 +171,7 @@ class DigestEvidence:
         return trial > 0 and all(earlier in self._trials for earlier in range(1, trial))
 
     def qualities(self, trial: int) -> dict[int, float]:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         return {number: quality or 0.0 for number, quality in self._of_training(trial).items()}
 
     def _begin(self, entry: Began, number: int) -> None:
@@ -272,9 +272,9 @@ def _first_line(file: Path) -> bytes:
         return stream.readline(MOST_LINE_BYTES)
 
 
-def of_digest(paths: RunPaths, primary: str) -> DigestEvidence:
-    """Make the evidence of the digest that a primary writes."""
-    return DigestEvidence(DigestReader(paths, primary), paths)
+def of_digest(paths: RunPaths, primary: str) -> DigestedTrials:
+    """Make the trials of the digest that a primary writes."""
+    return DigestedTrials(DigestReader(paths, primary), paths)
 
 
 def is_due(ledger: Ledger, architecture: str, trial: int) -> bool:
@@ -337,8 +337,8 @@ class _LastStarts(dict[int, tuple[int, str, int]]):
                 self[record.body.replica] = max(start, self.get(record.body.replica, start))
 
 
-class RecordedEvidence:
-    """The evidence that the raw records give."""
+class RecordedTrials:
+    """The trials that the raw records tell of."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -367,14 +367,14 @@ class RecordedEvidence:
         return self._source.cursor()
 
     def is_current(self, cursor: Cursor, replica: int) -> bool:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         known, last = self._source.cursor().heads, self._last_starts.get(replica)
         if any(writer not in known or place > known[writer][0] for writer, (place, _) in cursor.heads.items()):
             return False
         return last is None or cursor.heads.get(last[1], (-1, ""))[0] >= last[2]
 
     def is_superseded(self, claim: int) -> bool:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         return claim < self._ledger.fences.claim
 
     def started(self, trial: int) -> Start | None:
@@ -383,14 +383,14 @@ class RecordedEvidence:
         return entry.started if entry is not None else None
 
     def mentions(self, trial: int) -> bool:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         entry = self._ledger.trials.get(trial, TrialLedger(trial))
         return entry != TrialLedger(trial, issued=entry.issued, issued_ms=entry.issued_ms)
 
     def initial_is_due(self, architecture: str, trial: int) -> bool:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         return is_due(self._ledger, architecture, trial)
 
     def qualities(self, trial: int) -> dict[int, float]:
-        """See `Evidence`."""
+        """See `KnownTrials`."""
         return qualities_of_training(self._ledger, trial)

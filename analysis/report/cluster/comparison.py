@@ -21,7 +21,7 @@ from analysis.report.cluster.places import cpus_of_ranks
 from analysis.report.devices import Machine
 from analysis.report.estimates import ComparisonPart, EffectPart
 from analysis.report.model import ReplicaPart
-from analysis.report.physics import Evidence
+from analysis.report.physics import DevicesAtWork
 from analysis.report.rates.pace import Kind, trained_of
 from analysis.report.rates.work_intervals import WorkIntervalColumns
 
@@ -64,31 +64,29 @@ class _Kinds:
     between: dict[Kind, list[Observation]] = field(default_factory=lambda: defaultdict(list))
 
 
-def compare(evidence: Evidence) -> Comparison:
+def compare(run: DevicesAtWork) -> Comparison:
     """Compare the replicas of each kind in both measures."""
     kinds = _Kinds()
     last: dict[int, tuple[int, Kind, int, float]] = {}
-    for trial, rows in _in_time(evidence):
-        own = evidence.work.every.only(rows)
-        replica, kind = int(own.replicas[0]), _kind(evidence, trial, int(own.replicas[0]))
+    for trial, rows in _in_time(run):
+        own = run.work.every.only(rows)
+        replica, kind = int(own.replicas[0]), _kind(run, trial, int(own.replicas[0]))
         if kind is None:
             continue
-        if (seen := _of_work(evidence, trial, own)) is not None:
+        if (seen := _of_work(run, trial, own)) is not None:
             kinds.work[kind].append(seen)
         begin_ms, end_ms = int(own.begins_ms[0]), int(own.ends_ms[-1])
-        if replica in last and _together(evidence, last[replica][0], trial):
+        if replica in last and _together(run, last[replica][0], trial):
             before, its_kind, ended_ms, lasted_s = last[replica]
             gap_s = max(0.0, (begin_ms - ended_ms) / 1000)
             kinds.between[its_kind].append(Observation(replica, before, gap_s, lasted_s))
         last[replica] = trial, kind, end_ms, (end_ms - begin_ms) / 1000
     between = {kind: _shares(own) for kind, own in kinds.between.items()}
-    hosts = {replica: machine.host or "" for replica, machine in evidence.machines.items()}
-    bound = cpus_of_ranks(evidence.data)
+    hosts = {replica: machine.host or "" for replica, machine in run.machines.items()}
+    bound = cpus_of_ranks(run.data)
     loads = {
-        replica: replace(
-            load_of(evidence.nodes.get(hosts.get(replica, "")), working), cpus=_cpus(evidence.data, replica, bound)
-        )
-        for replica, working in evidence.busy.items()
+        replica: replace(load_of(run.nodes.get(hosts.get(replica, "")), working), cpus=_cpus(run.data, replica, bound))
+        for replica, working in run.busy.items()
     }
     return Comparison((*_compared("work", kinds.work), *_compared("between", between)), loads)
 
@@ -100,30 +98,30 @@ def _cpus(data: RunData, replica: int, bound: Mapping[int, int]) -> int | None:
     return cpus if cpus is None else min(cpus, bound.get(replica, cpus))
 
 
-def _in_time(evidence: Evidence) -> list[tuple[int, slice]]:
+def _in_time(run: DevicesAtWork) -> list[tuple[int, slice]]:
     """The rows of each trial, in order of their beginnings."""
-    begins = evidence.work.every.begins_ms
-    return sorted(evidence.work.rows(), key=lambda item: (int(begins[item[1].start]), item[0]))
+    begins = run.work.every.begins_ms
+    return sorted(run.work.rows(), key=lambda item: (int(begins[item[1].start]), item[0]))
 
 
-def _kind(evidence: Evidence, trial: int, replica: int) -> Kind | None:
-    begun, machine = evidence.data.ledger.trials[trial].begun, evidence.machines.get(replica)
+def _kind(run: DevicesAtWork, trial: int, replica: int) -> Kind | None:
+    begun, machine = run.data.ledger.trials[trial].begun, run.machines.get(replica)
     if begun is None:
         return None
-    devices = (machine.name, _count(evidence, machine)) if machine is not None else ()
+    devices = (machine.name, _count(run, machine)) if machine is not None else ()
     suite = "automl" if isinstance(begun, TrialStarted) else trained_of(begun)
     return (*devices, begun.precision, suite)
 
 
-def _count(evidence: Evidence, machine: Machine) -> int:
+def _count(run: DevicesAtWork, machine: Machine) -> int:
     """Devices of a replica; of CPUs all of its node, as one that may use fewer is no other kind."""
-    facts = evidence.data.system.get(str(machine.replica))
+    facts = run.data.system.get(str(machine.replica))
     return facts.node_cpu_count or machine.count if machine.on_cpus and facts is not None else machine.count
 
 
-def _of_work(evidence: Evidence, trial: int, own: WorkIntervalColumns) -> Observation | None:
+def _of_work(run: DevicesAtWork, trial: int, own: WorkIntervalColumns) -> Observation | None:
     """The median rate of complete epochs; the first one, which compiles, only if it is alone."""
-    entry = evidence.data.ledger.trials[trial]
+    entry = run.data.ledger.trials[trial]
     complete = own.only(slice(0, len(entry.epochs)))
     columns = complete.only(slice(1, None)) if len(complete) > 1 else complete
     columns = columns.only(columns.durations_ms >= NO_TIME_MS)
@@ -133,25 +131,25 @@ def _of_work(evidence: Evidence, trial: int, own: WorkIntervalColumns) -> Observ
     seconds = columns.durations_ms / 1000
     value = float(np.median(np.log(operations / seconds)))
     alone = float(len(complete) == 1)
-    return Observation(int(own.replicas[0]), trial, float(np.median(seconds)), value, (*_size(evidence, trial), alone))
+    return Observation(int(own.replicas[0]), trial, float(np.median(seconds)), value, (*_size(run, trial), alone))
 
 
-def _size(evidence: Evidence, trial: int) -> tuple[float, ...]:
+def _size(run: DevicesAtWork, trial: int) -> tuple[float, ...]:
     """Logarithms of operations, batch size and weights, and the square of the first."""
-    begun = evidence.data.ledger.trials[trial].begun
+    begun = run.data.ledger.trials[trial].begun
     if not isinstance(begun, TrialStarted):
         return 0.0, 0.0, 0.0, 0.0  # trainings of a workload are alike
-    facts = evidence.data.architectures.get(begun.architecture)
-    operations = log(max(1, evidence.data.work.costs[trial].total))
+    facts = run.data.architectures.get(begun.architecture)
+    operations = log(max(1, run.data.work.costs[trial].total))
     batch = begun.hyperparameters.get("batch_size")
     of_batch = log(max(1.0, float(batch))) if isinstance(batch, int | float) else 0.0
     # Networks of one size differ by some percent: the square is that of the distance to 1 GOP.
     return operations, of_batch, (operations - log(1e9)) ** 2, log(max(1, facts.parameters)) if facts else 0.0
 
 
-def _together(evidence: Evidence, before: int, trial: int) -> bool:
+def _together(run: DevicesAtWork, before: int, trial: int) -> bool:
     """True if one process of the replica did both trainings, and the first one ended well."""
-    one, other = evidence.data.ledger.trials[before], evidence.data.ledger.trials[trial]
+    one, other = run.data.ledger.trials[before], run.data.ledger.trials[trial]
     return one.writer == other.writer and one.ended is not None
 
 

@@ -14,7 +14,7 @@ from aiperf.machine.health_kinds import KINDS, SLOWED
 from analysis.reading.health import Sign
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.estimates import HealthPart, SignPart
-from analysis.report.physics import Evidence
+from analysis.report.physics import DevicesAtWork
 from analysis.report.sampling import WorkIntervals, inside
 
 GRAVE = frozenset({"ecc_uncorrected", "remap_failure", "xid", "infiniband_link_downs", "nvlink_recoveries"})
@@ -50,14 +50,14 @@ WORDS: Mapping[str, str] = {
 """Kinds of signs in words; behind the words of a counter stands its growth."""
 
 
-def health_part(evidence: Evidence) -> HealthPart:
+def health_part(run: DevicesAtWork) -> HealthPart:
     """The signs within the run, the grave ones first, then by node."""
-    data = evidence.data
+    data = run.data
     nodes = data.telemetry.nodes
     recorded = Counter(kind for node in nodes for kind in node.recorded)
     signs: list[SignPart] = []
     if data.start_ms is not None:
-        working = _working(evidence)
+        working = _working(run)
         for node in nodes:
             signs += _signs(node, working.get(node.host, []), (data.start_ms, data.end_ms))
     return HealthPart(
@@ -73,11 +73,11 @@ def health_notices(part: HealthPart) -> tuple[str, ...]:
     return tuple(f"health of {sign.node}: {sign.text}" for sign in part.signs if sign.grave)
 
 
-def _working(evidence: Evidence) -> dict[str, list[WorkIntervals]]:
+def _working(run: DevicesAtWork) -> dict[str, list[WorkIntervals]]:
     """The working times of the replicas of each node."""
     found: dict[str, list[WorkIntervals]] = {}
-    for replica, working in evidence.busy.items():
-        machine = evidence.machines.get(replica)
+    for replica, working in run.busy.items():
+        machine = run.machines.get(replica)
         if machine is not None and machine.host:
             found.setdefault(machine.host, []).append(working)
     return found
