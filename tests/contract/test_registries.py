@@ -61,12 +61,12 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("plugin")
     (folder / "toy_plugin.py").write_text(PLUGIN)
     search_path = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": search_path, "TOY_REGISTRIES": json.dumps(list(SEAMS))}
+    own = {"PYTHONPATH": search_path, "TOY_REGISTRIES": json.dumps(list(SEAMS)), "PYTEST_ADDOPTS": ""}
     command = [sys.executable, "-m", "pytest", "-p", "toy_plugin", "-p", "no:cacheprovider", "--collect-only", "-q"]
     result = subprocess.run(
         [*command, *dict.fromkeys(SEAMS.values())],
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, **own},
         capture_output=True,
         text=True,
         check=False,

@@ -56,7 +56,8 @@ class Elsewhere:
             f"--junitxml={report}",
             f"--basetemp={self._folder / framework}",
         ]
-        environment = {**os.environ, OWN: framework, "KERAS_BACKEND": framework}
+        own = {OWN: framework, "KERAS_BACKEND": framework, "PYTEST_ADDOPTS": ""}
+        environment = {**os.environ, **own}
         done = subprocess.run(
             [*command, *tests], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
