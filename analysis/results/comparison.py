@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from aiperf.errors import UsageError
+from analysis.output.page.machine import hardware_of
 from analysis.report.model import Report
 from analysis.report.phases import Wait, share_of_training
 from analysis.results.source import RunResult
@@ -30,7 +31,7 @@ WAITING: Mapping[str, Wait] = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting that two runs do not share."""
+    """A setting, a version or a device that two runs do not share."""
 
     key: str
     first: str
@@ -85,7 +86,19 @@ class ReportComparison:
 def compare(first: RunResult, second: RunResult) -> ReportComparison:
     """Put two results next to each other. An invalid one has no score."""
     one, other = first.scored, second.scored
-    return ReportComparison(first, second, tuple(differing_settings(one, other)), measures_of(one, other))
+    differences = (*differing_machines(first.report, second.report), *differing_settings(one, other))
+    return ReportComparison(first, second, differences, measures_of(one, other))
+
+
+def differing_machines(first: Report, second: Report) -> tuple[Difference, ...]:
+    """Models of processors and accelerators that two runs do not share, if both know them."""
+    one, other = hardware_of(first), hardware_of(second)
+    found = []
+    if one.processor and other.processor and one.processor != other.processor:
+        found.append(Difference("processor", one.processor, other.processor))
+    if one.nodes and other.nodes and one.accelerator != other.accelerator:
+        found.append(Difference("accelerator", one.accelerator or "none", other.accelerator or "none"))
+    return tuple(found)
 
 
 def differing_settings(first: Report, second: Report) -> Iterator[Difference]:
@@ -221,6 +234,8 @@ class Acceptance:
     """Identity of the run, by which a store knows it."""
     started: str | None
     """UTC of its release."""
+    machine: tuple[Difference, ...] = ()
+    """How the machine of the baseline (first) differs from that of the run (second)."""
 
     @property
     def failed(self) -> tuple[Criterion, ...]:
@@ -235,6 +250,7 @@ class Acceptance:
             "started": self.started,
             "baseline": self.baseline,
             "accepted": not self.failed,
+            "machine": [asdict(each) for each in self.machine],
             "criteria": [{**asdict(each), "accepted": each.accepted} for each in self.criteria],
         }
 
@@ -248,7 +264,8 @@ def accept_by_run(run: RunResult, baseline: RunResult, share: float = SHARE) -> 
         why = f"aiperf check {shlex.quote(str(baseline.origin))}"
         raise UsageError(f"{baseline.origin} has no valid score, so nothing can be compared with it; see why: {why}")
     criteria = tuple(_criteria(measures_of(baseline.scored, run.scored), share))
-    return Acceptance(str(run.origin), str(baseline.origin), criteria, run.key, run.report.made)
+    machine = differing_machines(baseline.report, run.report)
+    return Acceptance(str(run.origin), str(baseline.origin), criteria, run.key, run.report.made, machine)
 
 
 def _criteria(measures: tuple[Measure, ...], share: float) -> Iterator[Criterion]:

@@ -14,7 +14,7 @@ from aiperf.cli.lines import say_json
 from aiperf.cli.tables import make_table, print_line
 from aiperf.cli.units import count
 from aiperf.config.toml_text import read_toml, toml_value
-from aiperf.errors import EXIT_DONE, EXIT_REJECTED, ConfigError, UsageError
+from aiperf.errors import EXIT_DONE, EXIT_REJECTED, UsageError
 from aiperf.untrusted.text import for_terminal, shown
 from analysis.report.model import Report
 from analysis.results.comparison import AT_LEAST, AT_MOST, SHARE, Acceptance, Criterion, accept_by_run, measures_of
@@ -27,7 +27,7 @@ Limits = Mapping[str, Mapping[str, float]]
 
 
 def accept_by_limits(run: RunResult, file: Path) -> Acceptance:
-    """Compare a run with the limits of a file. Raises ConfigError with all problems of the file."""
+    """Compare a run with the limits of a file. Raises UsageError with all problems of the file."""
     limits = read_limits(file, run.scored)
     values = {each.name: each.second for each in measures_of(run.scored, run.scored)}
     criteria = [
@@ -37,7 +37,7 @@ def accept_by_limits(run: RunResult, file: Path) -> Acceptance:
 
 
 def read_limits(file: Path, report: Report) -> Limits:
-    """The limits of a file, whose names are measures of the report. Raises ConfigError."""
+    """The limits of a file, whose names are measures of the report. Raises UsageError."""
     document, known = read_toml(file), {each.name for each in measures_of(report, report)}
     problems = [
         f"{file}: unknown table {shown(name)}; allowed are {AT_LEAST} and {AT_MOST}"
@@ -55,7 +55,7 @@ def read_limits(file: Path, report: Report) -> Limits:
     if not problems and not any(found.values()):
         problems.append(f"{file}: it has no limits: name measures in [{AT_LEAST}] or [{AT_MOST}]")
     if problems:
-        raise ConfigError(problems)
+        raise UsageError(*problems)
     return found
 
 
@@ -170,6 +170,8 @@ def _print(accepted: Acceptance) -> None:
     console.print(table)
     for each in accepted.failed:
         print_line(console, f"not accepted: {each.measure}: {each.text}")
+    for other in accepted.machine:
+        print_line(console, f"another machine: the {other.key} is {other.second}, that of the baseline {other.first}")
     met = len(accepted.criteria) - len(accepted.failed)
     print_line(console, f"accepted: {met} of {count(len(accepted.criteria), 'measure')}")
 

@@ -51,6 +51,20 @@ def test_what_is_below_the_share_of_the_baseline_is_rejected(
     assert main(["accept", baseline, "--baseline", run, "--format", "json"]) == 0, "better is accepted"
 
 
+def test_another_machine_than_that_of_the_baseline_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = []
+    for name, device in (("a", "NVIDIA H200"), ("b", None)):
+        run = HandMadeRun(tmp_path / name, {"training.trainer": "simulated"}).at(0).release(100).at(1).start_trial(1)
+        runs.append(str(run.at(60).epoch(1, 1, correct=300).end(100).support(100, device).paths.root))
+    main(["accept", runs[1], "--baseline", runs[0]])
+    assert "another machine: the accelerator is none, that of the baseline NVIDIA H200" in capsys.readouterr().out
+    main(["accept", runs[0], "--baseline", runs[0]])
+    assert "another machine" not in capsys.readouterr().out
+    main(["compare", *runs, "--format", "json"])
+    found = {each["key"]: each for each in json.loads(capsys.readouterr().out)["settings"]}
+    assert found["accelerator"] == {"key": "accelerator", "first": "NVIDIA H200", "second": "none"}
+
+
 def test_an_error_that_rose_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     baseline, run = str(made(tmp_path / "a", correct=300)), str(made(tmp_path / "b", correct=280))
     assert main(["accept", run, "--baseline", baseline, "--format", "json"]) == 4
