@@ -1,4 +1,4 @@
-"""Evidence about the trials of a run, from a digest or from the raw records of all writers.
+"""The trials of a run that a search knows, from a digest or from the raw records of all writers.
 
 By a digest a result is known when the digest says so. Its entries are in the order of the primary,
 so that no times are compared: a trial is in progress from the entry that it began to the one that

@@ -53,7 +53,7 @@ from tests.support.nodes.screened import screened
 from tests.support.runs import wait_for
 from tests.support.science.hybrid import whole_training
 from tests.unit.analysis.cluster.test_health import HOST, card, write
-from tests.unit.analysis.history.made import result, screening
+from tests.unit.analysis.result_store.made import result, screening
 from tests.unit.analysis.scaling.test_rows import one_run
 from tests.unit.analysis.science.runs import run_of_four
 

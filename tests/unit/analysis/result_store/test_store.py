@@ -30,7 +30,7 @@ from analysis.results.result_store.facts import (
 from analysis.results.result_store.store import add, load_store, open_store, read_store
 from analysis.results.result_store.trend import trend
 from tests.support.folders import ROOT
-from tests.unit.analysis.history.made import result, screening
+from tests.unit.analysis.result_store.made import result, screening
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from analysis.results.result_store.store import add, open_store
-from tests.unit.analysis.history.made import result
+from tests.unit.analysis.result_store.made import result
 from analysis.results.result_store.facts import Facts, run_facts
 facts = [Facts(run_facts(result(day))) for day in map(int, sys.argv[2:])]
 print("ready", flush=True)

@@ -18,7 +18,7 @@ from analysis.results.result_store.schema import schema
 from analysis.results.result_store.trend import COLUMNS, Series, TrendDocument, trend, trend_frame
 from analysis.results.source import RunResult
 from analysis.verbs.trend import trend_page
-from tests.unit.analysis.history.made import base, day_of, result, screening
+from tests.unit.analysis.result_store.made import base, day_of, result, screening
 
 
 def history(*scores: float | None) -> list[RunResult]:
