@@ -1,9 +1,10 @@
-"""AIPerf in other test harnesses: ReFrame runs the example; JUBE's is read as JUBE reads it."""
+"""AIPerf in other test harnesses: ReFrame runs its example, JUBE's steps are run one by one."""
 
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from aiperf.__main__ import parser_of
-from aiperf.screening.outcome import write_outcome
+from aiperf.screening.outcome import FILE, NAMES, write_outcome
 from tests.support.folders import ROOT
 from tests.support.nodes.screened import screened
 
@@ -122,27 +123,7 @@ def test_reframe_names_the_bad_nodes_of_a_screening(tmp_path: Path, slow: bool) 
 # JUBE.
 
 
-PARAMETERS = {each["name"]: each["_"] for each in JUBE["parameterset"]["parameter"]}
-
-
-def commands() -> list[str]:
-    """The lines of all steps, with the parameters in their places."""
-    lines = [line for step in JUBE["step"] for line in step["do"]]
-    for name, value in PARAMETERS.items():
-        lines = [re.sub(rf"\${name}\b", str(value), line) for line in lines]
-    return [line.replace("$$", "$") for line in lines]
-
-
-def test_the_commands_of_jube_are_understood() -> None:
-    found = [
-        words for line in commands() for words in re.findall(r"aiperf ((?:screen|run|check|accept)\b[^>|;]*)", line)
-    ]
-    assert [words.split()[0] for words in found] == ["screen", "run", "check", "accept"]
-    for words in found:
-        verb, *rest = shlex.split(words)
-        assert parser_of(verb).parse_args(rest)
-    assert subprocess.run(["bash", "-n", "-c", "\n".join(commands())], check=False).returncode == 0
-
+PARAMETERS = {each["name"]: str(each["_"]) for each in JUBE["parameterset"]["parameter"]}
 
 JUBE_PATTERNS = {
     "$jube_pat_int": r"([+-]?\d+)",
@@ -152,22 +133,93 @@ JUBE_PATTERNS = {
 """The patterns that JUBE 2.7.1 offers (jube/pattern.py)."""
 
 
-def test_the_patterns_of_jube_find_the_values_of_the_documents(accepted: tuple[int, dict[str, Any]]) -> None:
-    stage = Path(accepted[1]["stagedir"])
-    files = {"of_run": stage / "report.json", "of_acceptance": stage / "accept.json"}
-    report = json.loads(files["of_run"].read_text())
+def lines_of(step: dict[str, Any], parameters: dict[str, str]) -> list[str]:
+    """The lines of a step, with the parameters in their places."""
+
+    def value_of(name: re.Match[str]) -> str:
+        return parameters.get(name[1], name[0])
+
+    lines = [re.sub(r"\$(\w+)", value_of, line) for line in step["do"]]
+    return [line.replace("$$", "$") for line in lines]
+
+
+def run_steps(folder: Path, **given: str) -> str | None:
+    """Run the steps in folders of their own, which see that of the step before, as in JUBE.
+
+    JUBE is not installed from a package index. Gives the step that failed, at which JUBE stops.
+    """
+    parameters = {**PARAMETERS, **given}
+    for step in JUBE["step"]:
+        own = folder / step["name"]
+        own.mkdir(parents=True)
+        if "depend" in step:
+            (own / step["depend"]).symlink_to(folder / step["depend"])
+        if JUBE["fileset"]["name"] in step["use"]:
+            shutil.copy(JUBE["fileset"]["copy"]["_"].replace("$baseline", parameters["baseline"]), own)
+        for line in lines_of(step, parameters):
+            if subprocess.run(["/bin/sh", "-c", line], cwd=own, check=False).returncode:
+                return str(step["name"])
+    return None
+
+
+def results(folder: Path) -> dict[str, str]:
+    """The values that JUBE's analyser finds in the files of the steps."""
+    patterns = {each["name"]: each["pattern"] for each in JUBE["patternset"]}
     found = {}
-    for patterns in JUBE["patternset"]:
-        text = files[patterns["name"]].read_text() if patterns["name"] in files else "bad_nodes: 2\n"
-        for each in patterns["pattern"]:
+    for analysed in JUBE["analyser"]["analyse"]:
+        text = (folder / analysed["step"] / analysed["file"]["_"]).read_text()
+        for each in patterns[analysed["file"]["use"]]:
             pattern = each["_"]
             for name, own in JUBE_PATTERNS.items():
                 pattern = pattern.replace(name, own)
             match = re.search(pattern, text)
             assert match is not None, each
             found[each["name"]] = match[1]
+    return found
+
+
+@pytest.fixture
+def screens(tmp_path: Path) -> str:
+    """A command that screens four nodes, one of them with a slow device, and else is AIPerf."""
+    outcome = screened(tmp_path / "scratch", 4, {1: {("gpu5", "triad"): 0.5}})
+    folder = tmp_path / "outcome"
+    folder.mkdir()
+    (folder / FILE).write_text(write_outcome(outcome))
+    (folder / NAMES).write_text("".join(f"{host}\n" for host in outcome.hosts))
+    stand_in, screen = tmp_path / "aiperf", tmp_path / "screen"
+    screen.write_text(SCREENING.replace("FOLDER", str(folder)).replace("CODE", "4"))
+    screen.chmod(0o755)
+    python = shlex.quote(sys.executable)
+    stand_in.write_text(f'#!/bin/sh\n[ "$1" != screen ] || exec {screen} "$@"\nexec {python} -m aiperf "$@"\n')
+    stand_in.chmod(0o755)
+    return str(stand_in)
+
+
+def test_the_verbs_of_jube_are_understood() -> None:
+    lines = [line for step in JUBE["step"] for line in lines_of(step, PARAMETERS)]
+    found = [words for line in lines for words in re.findall(r"aiperf ((?:screen|run|check|accept)\b[^>|;]*)", line)]
+    assert [words.split()[0] for words in found] == ["screen", "run", "check", "accept"]
+    for words in found:
+        verb, *rest = shlex.split(words)
+        assert parser_of(verb).parse_args(rest)
+
+
+@pytest.mark.parametrize(("least", "accepted"), [("1.0", "true"), ("1e30", "false")], ids=["reached", "missed"])
+def test_the_steps_of_jube_screen_run_check_and_accept(least: str, accepted: str, tmp_path: Path, screens: str) -> None:
+    """A bad node and a missed limit are results, at which JUBE goes on."""
+    limits = tmp_path / "limits.toml"
+    limits.write_text(f"[at_least]\nscore_ops = {least}\n")
+    assert run_steps(tmp_path / "jube", aiperf=screens, options=OPTIONS, baseline=str(limits)) is None
+    report = json.loads((tmp_path / "jube" / "run" / "report.json").read_text())
+    found = results(tmp_path / "jube")
     assert float(found["score"]) == report["score_ops"]
     assert float(found["regulated"]) == report["regulated_score_ops"]
     assert float(found["error"]) == report["error"]
-    assert (found["status"], found["accepted"], found["bad_nodes"]) == (report["status"], "true", "2")
+    assert (found["status"], found["accepted"], found["bad_nodes"]) == (report["status"], accepted, "1")
     assert {*JUBE["result"]["table"]["column"]} == {*found, "replicas"}
+
+
+def test_jube_stops_at_a_run_that_fails(tmp_path: Path, screens: str) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text("[at_least]\nscore_ops = 1.0\n")
+    assert run_steps(tmp_path / "jube", aiperf=screens, options="--dataset none", baseline=str(limits)) == "run"
