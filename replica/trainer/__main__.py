@@ -62,7 +62,7 @@ def main() -> int:
     leads = rank == settings.number == 0
     number = settings.number * settings.ranks + rank  # of all groups' ranks, for the log
     channel: Channel | SilentChannel = Channel(settings.channel, clock) if leads else SilentChannel(number, clock)
-    with temporary_files_of_its_own(settings.channel), PATIENCE.set(settings.patience_s):
+    with temporary_files_of_its_own(), PATIENCE.set(settings.patience_s):
         return Rank(settings, number, channel, clock).run()
 
 

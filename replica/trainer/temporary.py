@@ -1,29 +1,72 @@
-"""Temporary files of ranks, each in a folder named after the socket of its training.
+"""Folders for temporary files of agents and ranks; what killed ones leave, the next one removes.
 
 TensorFlow writes dozens of files for an input pipeline. It removes them at an orderly exit of the
 interpreter, for which ranks do not wait.
 """
 
+import fcntl
+import glob
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from aiperf.host import this_host
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def _prefix() -> str:
+    # Nodes may share the folder, and not know of each other's locks.
+    return f"aiperf-{this_host().name()}+"
 
 
 @contextmanager
-def temporary_files_of_its_own(channel: str) -> Iterator[None]:
-    """Run a block with a folder for this rank's temporary files, which is removed at the end."""
-    with tempfile.TemporaryDirectory(prefix=f"{channel}-", ignore_cleanup_errors=True) as folder:
-        tempfile.tempdir = folder
-        yield
-
-
-def remove_temporary_files(channel: str) -> None:
-    """Remove the folders that killed ranks left on this node."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{channel}-*"):
+def own_folder() -> Iterator[Path]:
+    """A folder of this process, locked as long as the process lives, and removed at the end."""
+    remove_left_folders()
+    folder, lock = _locked_folder()
+    try:
+        yield folder
+    finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_prefix()))
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, _FLAGS)
+            with suppress(OSError):  # a file system without locks, where nobody removes it either
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            if folder.exists():
+                return folder, lock
+            os.close(lock)
+        # Somebody took it for a left one, since it had no lock yet.
+
+
+def remove_left_folders() -> None:
+    """Remove the folders on this node of this user's processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{glob.escape(_prefix())}*"):
+        with suppress(OSError):
+            lock = os.open(folder, _FLAGS)
+            try:
+                if os.fstat(lock).st_uid == os.getuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+@contextmanager
+def temporary_files_of_its_own() -> Iterator[None]:
+    """Run a block with a folder for this rank's temporary files, which is removed at the end."""
+    with own_folder() as folder:
+        tempfile.tempdir = str(folder)
+        yield
 
 
 COMPILER_FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "JAX_COMPILATION_CACHE_DIR": "jax"}
@@ -42,5 +85,5 @@ def kept_programs(wanted: bool) -> Iterator[dict[str, str]]:
     if not names:
         yield {}
         return
-    with tempfile.TemporaryDirectory(prefix="aiperf-programs-", ignore_cleanup_errors=True) as folder:
+    with own_folder() as folder:
         yield {name: f"{folder}/{COMPILER_FOLDERS[name]}" for name in names}

@@ -40,7 +40,7 @@ from replica.agent.trial.trainer import Trainer
 from replica.trainer.channel import peer_user
 from replica.trainer.starters.groups import ended_by
 from replica.trainer.starters.mpirun import lost_rank
-from replica.trainer.temporary import remove_temporary_files
+from replica.trainer.temporary import remove_left_folders
 
 # The agent's end of the socket to rank 0. A local socket needs no port, which another replica of
 # the node could take, and the kernel names the user at its other end.
@@ -252,7 +252,7 @@ class TrainerProcess(Trainer):
             # Starters put ranks into sessions of their own; the name of the socket is on their
             # command lines.
             await asyncio.to_thread(end_processes_with, self._socket.name)
-        await asyncio.to_thread(remove_temporary_files, self._socket.name)
+        await asyncio.to_thread(remove_left_folders)
 
     def _tail(self) -> str:
         return f"end of {self._log}: {last_lines(self._log) or '(empty)'}"
