@@ -318,7 +318,10 @@ class TrainerFailed(Message, tag="failed", frozen=True, kw_only=True):
     """
 
     monotonic_ms: int
-    rank: int = 0
+    name: str = "rank 0"
+    """The process that failed, in words."""
+    group: int = 0
+    """Its group in a hybrid training; a server's is none of theirs."""
     kind: str
     reason: str
 

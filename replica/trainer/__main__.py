@@ -61,9 +61,18 @@ def main() -> int:
     rank = own_rank(settings)
     leads = rank == settings.number == 0
     number = settings.number * settings.ranks + rank  # of all groups' ranks, for the log
-    channel: Channel | SilentChannel = Channel(settings.channel, clock) if leads else SilentChannel(number, clock)
+    channel: Channel | SilentChannel = (
+        Channel(settings.channel, clock) if leads else SilentChannel(name_in(settings, number), settings.number, clock)
+    )
     with temporary_files_of_its_own(), PATIENCE.set(settings.patience_s):
         return Rank(settings, number, channel, clock).run()
+
+
+def name_in(settings: RankSettings, number: int) -> str:
+    """The name of a process in the log, by its number among all groups' ranks."""
+    if settings.places is not None and settings.is_server:
+        return settings.places.name_of(settings.number)
+    return f"rank {number}"
 
 
 def own_rank(settings: RankSettings) -> int:

@@ -139,18 +139,21 @@ class Channel(RankReporter):
 
 
 class SilentChannel(RankReporter):
-    """The receiver of the reports of ranks other than 0.
+    """The receiver of the reports of ranks other than 0, and of servers.
 
     Only failures matter: they go to the log, which the agent reads.
     """
 
-    def __init__(self, rank: int, clock: Clock) -> None:
-        self._rank = rank
+    def __init__(self, name: str, group: int, clock: Clock) -> None:
+        self._name = name
+        self._group = group
         self._clock = clock
 
     def failed(self, kind: str, reason: str) -> None:
         """Write one line into the log."""
         now_ms = self._clock.monotonic_ms()
-        failure = TrainerFailed(monotonic_ms=now_ms, rank=self._rank, kind=kind, reason=reason[:2000])
+        failure = TrainerFailed(
+            monotonic_ms=now_ms, name=self._name, group=self._group, kind=kind, reason=reason[:2000]
+        )
         sys.stderr.write(encode(failure).decode())
         sys.stderr.flush()

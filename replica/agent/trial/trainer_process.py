@@ -38,7 +38,7 @@ from aiperf.wire.messages import (
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer import Trainer
 from replica.trainer.channel import peer_user
-from replica.trainer.starters.groups import ended_by
+from replica.trainer.starters.groups import ended_by, survived_groups
 from replica.trainer.starters.mpirun import lost_rank
 from replica.trainer.temporary import remove_left_folders
 
@@ -237,9 +237,10 @@ class TrainerProcess(Trainer):
         if kind in ("rank_lost", "crash"):
             await self.end()
             log = tail(self._log, 1 << 16)
+            survived = survived_groups(log)
             for failure in reversed(failures_in(log)):
-                if failure.kind != "rank_lost":
-                    return TrialFailedError(failure.kind, f"rank {failure.rank}: {failure.reason}")
+                if failure.kind != "rank_lost" and failure.group not in survived:
+                    return TrialFailedError(failure.kind, f"{failure.name}: {failure.reason}")
             if (killed := ended_by(log) or lost_rank(log)) is not None:
                 return TrialFailedError("rank_lost", killed)
         return TrialFailedError(kind, reason)

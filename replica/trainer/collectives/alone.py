@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives.contract import Collective
 
@@ -21,6 +24,10 @@ class AloneCollective(Collective):
     def broadcast(self, data: bytes) -> bytes:
         """Give back what was passed."""
         return data
+
+    def broadcast_vector(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Give back what was passed."""
+        return values
 
     def gather(self, text: str) -> tuple[str, ...]:
         """Give the only text."""

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.facts import RankPlace
 from aiperf.host import ranges, this_host
@@ -41,6 +43,13 @@ class Collective(ABC):
     @abstractmethod
     def broadcast(self, data: bytes) -> bytes:
         """Give every rank, of all groups, the bytes that the leader passed."""
+
+    @abstractmethod
+    def broadcast_vector(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Give every rank, bit for bit, the values that rank 0 passed; all pass the same number.
+
+        Rank 0 may come to it as late as it likes, as for bytes; the values travel as tensors do.
+        """
 
     @abstractmethod
     def gather(self, text: str) -> tuple[str, ...]:

@@ -134,6 +134,11 @@ class Board:
         return admitted
 
     @property
+    def awaited(self) -> str:
+        """The groups that still train, in words."""
+        return "groups " + ", ".join(str(group) for group in range(1, self._others + 1) if group not in self._ended)
+
+    @property
     def all_ended(self) -> bool:
         """True if every other group has ended its training."""
         return len(self._ended) == self._others

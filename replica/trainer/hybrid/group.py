@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.json import decode, encode
+from numpy.typing import NDArray
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
@@ -78,6 +80,10 @@ class GroupCollective(Collective):
         elif self.rank == 0:
             data = self.post.take_text(self.post.wait_for(_LEAD, Tag.BEGIN))
         return self.inner.broadcast(data)
+
+    def broadcast_vector(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Give every rank of the group the values of its root."""
+        return self.inner.broadcast_vector(values)
 
     def gather(self, text: str) -> tuple[str, ...]:
         """Collect the texts of all groups, by group, on the leader; on others those of the group.

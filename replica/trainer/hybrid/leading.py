@@ -1,5 +1,6 @@
 """The training of group 0, which validates, reports and ends the training of all groups."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
@@ -153,7 +154,7 @@ class LeadingTraining(GroupTraining):
         self._pull()
 
     def _await_others(self, epoch: int, report: Reporter) -> None:
-        """Wait for the end of the other groups, and report progress meanwhile.
+        """Wait for the end of the other groups, and report their progress meanwhile, if any.
 
         Only the root does: other ranks of this group wait for it in their next collective call.
         """
@@ -164,8 +165,13 @@ class LeadingTraining(GroupTraining):
             if self._clock.monotonic_s() - self._reported_s >= self._request.progress_interval_s:
                 # Past `Exchange.pull`, which broadcasts: the other ranks of the group are not in
                 # that call.
-                self._exchange.images = self._servers.pull().images
-                report.progress(self._progress(epoch))
+                images = self._servers.pull().images
+                # Without an update nothing is reported: the agent ends a training that has stopped.
+                if images > self._exchange.images:
+                    self._exchange.images = images
+                    report.progress(self._progress(epoch))
+                else:
+                    logging.warning("waiting for %s, which send no updates", self._board.awaited)
                 self._reported_s = self._clock.monotonic_s()
             self._group.post.wait()
 

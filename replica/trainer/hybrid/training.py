@@ -94,8 +94,10 @@ class GroupTraining(Training):
         self._group.exchange = self._exchange
         if self._group.group > 0:
             self._pull()
-        # A barrier: no group trains before every group has the first values.
+        # Group 0 waits here until every group has the first values: none is needed any more then.
         self._group.gather("")
+        if self._group.is_leader:
+            self._group.post.send(b"", self._group.places.starter, Tag.BEGUN)
         return begun.done
 
     def _statistics(self) -> bytes:

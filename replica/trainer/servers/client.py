@@ -29,6 +29,10 @@ if TYPE_CHECKING:  # pyzmq may not be installed
     from replica.trainer.servers.zeromq import ZmqMailbox
 
 
+HOLD_MS = 5
+"""Pause before servers are asked again whether all have the same updates."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """The vectors of one server by name, and the number of updates in them."""
@@ -148,19 +152,24 @@ class Servers:
         losses = [self._post.losses(number) for number in numbers]
         for number, message in zip(numbers, sent, strict=True):
             self._post.send(message, number, tag, self.asked)
-        found = []
-        for server, (number, message) in enumerate(zip(numbers, sent, strict=True)):
-            while (answer := self._post.look(number, tag)) is None or answer.number != self.asked:
-                if answer is not None:
-                    self._post.take_text(answer)  # the second one to a question that was asked twice
-                elif self._post.losses(number) != losses[server]:
+        found, waiting = dict[int, Any](), dict(enumerate(numbers))
+        while waiting:
+            for server, number in list(waiting.items()):
+                while server in waiting and (answer := self._post.look(number, tag)) is not None:
+                    if answer.number == self.asked:
+                        found[server] = take(server, answer) if take is not None else self._post.take_text(answer)
+                        del waiting[server]
+                    else:
+                        self._post.take_text(answer)  # the second one to a question that was asked twice
+                # Every server that owes an answer, not the first alone: one may hold its answer
+                # back until another, which was killed meanwhile, has the same gradient.
+                if server in waiting and self._post.losses(number) != losses[server]:
                     losses[server] = self._post.losses(number)
                     # A copy: the first message may still be under way when the answer comes.
-                    self._post.send(bytes(message), number, tag, self.asked)
-                else:
-                    self._post.wait(number)
-            found.append(take(server, answer) if take is not None else self._post.take_text(answer))
-        return found
+                    self._post.send(bytes(sent[server]), number, tag, self.asked)
+            if waiting:
+                self._post.wait(*waiting.values())
+        return [found[server] for server in range(len(numbers))]
 
     def states(self, meanwhile: Callable[[], None] = lambda: None) -> list[ServerState]:
         """Fetch the state of every server, for a checkpoint: all with the same updates; on root 0.
@@ -178,6 +187,7 @@ class Servers:
                 if not several or self._ask(Tag.HOLD) == held:
                     break
             meanwhile()
+            self._post.wait(limit_ms=HOLD_MS)
         if several:
             self._ask(Tag.RELEASE)
         return [ServerState(vectors, setting.version) for setting, vectors in found]

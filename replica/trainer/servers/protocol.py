@@ -70,6 +70,8 @@ class Tag(IntEnum):
     HOLD = 2
     """Root 0 to a server: gradients are applied, and not answered until RELEASE. The answer has the
     number of the last gradient of each group that is not lost."""
+    BEGUN = 16
+    """Root 0 to the starter: the training has begun, which goes on without a lost group."""
     RELEASE = 17
     """Root 0 to a server: answer what was held back; the answer to this is empty."""
 

@@ -173,18 +173,18 @@ class ZmqMailbox:
                 return found
         return None
 
-    def wait(self, source: int | None = None) -> None:
+    def wait(self, *sources: int, limit_ms: int = WAIT_MS) -> None:
         """Wait a while for any message.
 
-        Raises TrialFailedError ("rank_lost") if `source` is gone and nothing more can come of it; a
-        server may be back within its grace.
+        Raises TrialFailedError ("rank_lost") if one of `sources` is gone and nothing more can come
+        of it; a server may be back within its grace.
         """
-        if source is not None and source in self._gone:
+        for source in self._gone.keys() & sources:
             grace_s = self._places.grace_s(source)
             if self.clock.monotonic_s() - self._gone[source] >= grace_s:
                 since = f", for {grace_s:g} s" if grace_s else ""
                 raise TrialFailedError("rank_lost", f"{self._places.name_of(source)} is gone{since}")
-        self._fetch(WAIT_MS)
+        self._fetch(limit_ms)
 
     def wait_for(self, source: int | None, *tags: int) -> Arrived:
         """Wait for a message of a source, or of any, with one of these tags, or with any.
@@ -195,7 +195,7 @@ class ZmqMailbox:
             for tag in tags or (None,):
                 if (found := self.look(source, tag)) is not None:
                     return found
-            self.wait(source)
+            self.wait(*([] if source is None else [source]))
 
     def losses(self, source: int) -> int:
         """How often a process that this one connects to was lost: it may not have had a message."""
@@ -205,7 +205,7 @@ class ZmqMailbox:
         """Take from the sockets what has arrived, after waiting for the first of it."""
         for socket, _ in self._poller.poll(limit_ms):
             if socket in self._monitored:
-                self._note(self._monitored[socket], parse_monitor_message(socket.recv_multipart())["event"])
+                self._note(self._monitored[socket], parse_monitor_message(socket.recv_multipart()))
                 continue
             while socket.get(zmq.EVENTS) & zmq.POLLIN:
                 frames = socket.recv_multipart(copy=False)
@@ -221,9 +221,11 @@ class ZmqMailbox:
         if self._keys is None and (user := int(str(frame.get("Peer-Address")).split(":")[1])) != os.getuid():
             raise TrialFailedError("protocol", f"{self._places.name_of(source)} is a process of another user ({user})")
 
-    def _note(self, peer: int | None, event: int) -> None:
+    def _note(self, peer: int | None, told: Mapping[str, Any]) -> None:
+        event = told["event"]
         if event & _REFUSED:
-            logging.warning("a connection was refused: another user, or other keys (%s)", zmq.Event(event).name)
+            words = "a connection was refused at %s: another user, other keys, or it ended meanwhile (%s)"
+            logging.warning(words, told["endpoint"].decode(errors="replace"), zmq.Event(event).name)
         if event & _GONE and peer is not None:
             self._losses[peer] += 1
             # The first time stays: attempts to connect that fail must not begin the grace anew.

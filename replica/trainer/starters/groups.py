@@ -5,6 +5,8 @@ collective of its own: the end of one ends no other. Group 0 leads the training 
 agent. It and the servers are on this node; their end is that of the training.
 """
 
+import re
+
 from pydantic import BaseModel, ConfigDict
 
 from aiperf.processes import python_module
@@ -12,6 +14,10 @@ from replica.trainer.settings import GroupPlaces
 
 END = "the training in groups is over: "
 """Beginning of the line that says which process has ended it."""
+
+
+SURVIVED = "the training goes on without group "
+"""Beginning of the line that says which group was lost."""
 
 
 class Program(BaseModel):
@@ -36,6 +42,16 @@ class Groups(BaseModel):
 def start_groups(groups: Groups) -> list[str]:
     """Make the command that starts and watches them."""
     return list(python_module("replica.trainer.starters.watch", groups.model_dump_json()))
+
+
+def survived(group: int) -> str:
+    """Make the beginning of the line that says that a group was lost."""
+    return f"{SURVIVED}{group}: "
+
+
+def survived_groups(log: str) -> set[int]:
+    """Find the groups whose failures have not ended their training."""
+    return {int(number) for number in re.findall(rf"{SURVIVED}(\d+): ", log)}
 
 
 def ended_by(log: str) -> str | None:

@@ -1,9 +1,9 @@
 """The process that starts the groups and servers of a hybrid training, and watches them.
 
-The end of a group other than 0 is told to the root of group 0, and its ranks are started again, to
-come back with the servers' values. A server that is killed is started again with the memory that it
-leaves. Both are started again `RETURNS` times. The end of group 0 ends all, and so does that of a
-server by itself or once more.
+The end of a group other than 0 is told to the root of group 0. Once the training has begun, its
+ranks are started again, to come back with the servers' values. A server that is killed is started
+again with the memory that it leaves. Both are started again `RETURNS` times. The end of group 0
+ends all, and so does that of a server by itself or once more.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from aiperf.signals import die_with_parent, not_to_outlive
 from replica.trainer.servers.lasting_state import MEMORY, new_memory
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
-from replica.trainer.starters.groups import END, Groups
+from replica.trainer.starters.groups import END, Groups, survived
 
 
 def main(groups: Groups) -> int:
@@ -93,8 +93,17 @@ class Watch:
                 return code if code > 0 else 128 - code
             else:
                 self._post.send(encode(Lost(group=number, reason=reason)), 0, Tag.LOST)
+                # Before, every group is needed: new ranks would only add failures of their own.
+                if begun := self._has_begun():
+                    _say(survived(number) + reason)
+                again = again and begun
             if again:
                 self._start(number)
+
+    def _has_begun(self) -> bool:
+        if self._post.look(0, Tag.BEGUN) is None:
+            self._post.wait()  # it may be under way
+        return self._post.look(0, Tag.BEGUN) is not None
 
     def end(self) -> None:
         """End what still runs."""

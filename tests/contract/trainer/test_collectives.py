@@ -33,6 +33,7 @@ PROGRAM = """
 import importlib, json, pathlib, sys
 importlib.import_module(f"replica.trainer.frameworks.{sys.argv[4]}")
 import keras
+import numpy as np
 from aiperf import host
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives import COLLECTIVES
@@ -48,7 +49,13 @@ own = open_collective(ranks)
 sent = bytes([own.rank + 1]) * 1000 if own.rank == 0 else b""
 received = own.broadcast(sent)
 empty = own.broadcast(b"")
+# More than PyTorch's store takes, and bits that no arithmetic leaves alone: denormal, -0, a NaN's.
+bits = np.full(3_000_000, 0x00000001, np.uint32)
+bits[1:3] = 0x80000000, 0x7F800001
+vector = bits.view(np.float32) if own.rank == 0 else np.empty(len(bits), np.float32)
+alike = bool((own.broadcast_vector(vector).view(np.uint32) == bits).all())
 texts = own.gather("é" * own.rank)
+left = [n for n in range(3) if name == "torch" and own._store.check([f"aiperf-{n}-1"])]
 host.ROOT = folder / f"node {own.rank}"
 places = own.gather_places()
 host.ROOT = pathlib.Path("/")
@@ -82,6 +89,8 @@ def plain(values):
 found = {
     "rank": own.rank, "size": own.size, "local_rank": own.local_rank, "refused": refused,
     "received": [len(received), received[0], len(empty)],
+    "alike": alike,
+    "left": left,
     "texts": texts,
     "places": places,
     "shared": plain(shared),
@@ -119,6 +128,8 @@ def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> N
         assert (own["rank"], own["size"], own["local_rank"]) == (rank, ranks, rank)
         assert own["refused"] == "ranks"
         assert own["received"] == [1000, 1, 0]
+        assert own["alike"]
+        assert own["left"] == [], "a store that keeps what was read would grow with every step"
         assert own["texts"] == ["é" * rank for rank in range(ranks)]
         assert own["places"] == [[f"n{rank}", f"{rank}-3,7", ""] for rank in range(ranks)]
         assert own["shared"] == [[0.0, 5.0], 7.0]

@@ -12,6 +12,7 @@ from jax._src import distributed  # the store of keys has no public name
 from jax.errors import JaxRuntimeError
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
 
 from aiperf.machine.accelerators import find_accelerators
 from replica.trainer.collectives.host import StoreCollective
@@ -56,6 +57,16 @@ class JaxCollective(StoreCollective):
         """Wait for a key, without a limit; give its value."""
         with others_may_die(JaxRuntimeError):
             return bytes(self._store.blocking_key_value_get_bytes(key, NO_LIMIT_MS))
+
+    def remove(self, key: str) -> None:
+        """Remove a key with its value."""
+        with others_may_die(JaxRuntimeError):
+            self._store.key_value_delete(key)
+
+    def broadcast_bits(self, bits: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Give every rank the numbers that rank 0 passed."""
+        with others_may_die(JaxRuntimeError):
+            return np.asarray(multihost_utils.broadcast_one_to_all(bits), np.int32)
 
     @cached_property
     def _mesh(self) -> Mesh:

@@ -11,6 +11,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
+from numpy.typing import NDArray
 
 from aiperf.errors import TrialFailedError
 from replica.trainer.collectives.contract import GRADIENTS, Collective
@@ -56,6 +57,12 @@ class HorovodCollective(Collective):
             own = np.frombuffer(data, np.uint8) if self.rank == 0 else np.zeros(length, np.uint8)
             received = hvd.broadcast(tf.constant(own), root_rank=0, name="bytes")
             return bytes(received.numpy().tobytes())
+
+    def broadcast_vector(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Give every rank the values that rank 0 passed, by MPI or Gloo, as `broadcast` does."""
+        with others_may_die(*LOST), tf.device(HOST):
+            received = hvd.broadcast(tf.constant(values.view(np.int32)), root_rank=0, name="vector")
+        return np.asarray(received.numpy(), np.int32).view(np.float32)
 
     def gather(self, text: str) -> tuple[str, ...]:
         """Collect the texts of all ranks, by rank: first their numbers of bytes, then the bytes."""

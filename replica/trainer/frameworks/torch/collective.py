@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import distributed
 
 from aiperf.clock import SystemClock
@@ -153,6 +155,7 @@ class TorchCollective(StoreCollective):
         # reach.
         if place.address == LOOPBACK:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        self._device = kind.type
         self._library = LIBRARIES.get(kind.type, "gloo")
         self._limit = limit
         self._spans = SPANS.get(kind.type, NoSpans)()
@@ -169,6 +172,18 @@ class TorchCollective(StoreCollective):
         with others_may_die(RuntimeError):
             self._store.wait([key], NO_LIMIT)
             return bytes(self._store.get(key))
+
+    def remove(self, key: str) -> None:
+        """Remove a key with its value."""
+        with others_may_die(RuntimeError):
+            self._store.delete_key(key)
+
+    def broadcast_bits(self, bits: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Give every rank the numbers that rank 0 passed, by way of its accelerator, if any."""
+        with self._joined():
+            shared = torch.from_numpy(bits).to(self._device)
+            distributed.broadcast(shared, 0)
+            return np.asarray(shared.cpu().numpy(), np.int32)
 
     @contextmanager
     def _joined(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import TrialFailedError
 from aiperf.processes import spawn_silent
 from aiperf.wire.lines import encode, failures_in
-from aiperf.wire.messages import FromTrainer, TrainerPhase, TrainRequest
+from aiperf.wire.messages import FromTrainer, TrainerFailed, TrainerPhase, TrainRequest
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 
@@ -36,10 +36,37 @@ REQUEST = TrainRequest(
 
 def test_failures_of_other_ranks_are_found_behind_a_prefix() -> None:
     text = (
-        'noise\n[1]<stderr>:{"type":"failed","monotonic_ms":1,"rank":1,"kind":"out_of_memory","reason":"big"}\n'
+        'noise\n[1]<stderr>:{"type":"failed","monotonic_ms":1,"name":"rank 1","kind":"out_of_memory","reason":"big"}\n'
         '{"type":"failed", torn'
     )
-    assert [(f.rank, f.kind, f.reason) for f in failures_in(text)] == [(1, "out_of_memory", "big")]
+    assert [(f.name, f.kind, f.reason) for f in failures_in(text)] == [("rank 1", "out_of_memory", "big")]
+
+
+@pytest.mark.parametrize(
+    ("survived", "kind", "reason"),
+    [
+        ("", "out_of_memory", "rank 2: big"),
+        ("the training goes on without group 1: group 1 ended with exit code 1\n", "rank_lost", "group 0 was killed"),
+        ("the training goes on without group 2: group 2 was killed\n", "out_of_memory", "rank 2: big"),
+    ],
+    ids=["its own", "of a group that was lost before", "of another group than the lost one"],
+)
+def test_a_failure_that_a_training_has_survived_is_not_its_end(
+    survived: str, kind: str, reason: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    failed = TrainerFailed(monotonic_ms=1, name="rank 2", group=1, kind="out_of_memory", reason="big")
+    over = "the training in groups is over: group 0 was killed\n"
+    log.write_bytes(encode(failed) + survived.encode() + over.encode())
+
+    async def scenario() -> None:
+        process = await spawn_silent(("sh", "-c", "exit 9"), tmp_path / "starter")
+        trainer = TrainerProcess(process, RankSocket(REQUEST), log, several=False)
+        with pytest.raises(TrialFailedError) as error:
+            await anext(trainer.messages(3600))
+        assert (error.value.kind, error.value.reason) == (kind, reason)
+
+    asyncio.run(scenario())
 
 
 def test_the_ranks_of_several_nodes_get_their_interface_and_hand_it_on() -> None:

@@ -184,9 +184,9 @@ def test_a_server_that_stands_still_for_longer_than_its_grace_costs_the_wait(
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
 
-        def wait_on(post: ZmqMailbox, source: int | None = None) -> None:
-            waits.append(source)
-            wait(post, source)
+        def wait_on(post: ZmqMailbox, *sources: int) -> None:
+            waits.append(sources)
+            wait(post, *sources)
             if len(waits) == 5:
                 process.send_signal(signal.SIGCONT)
 

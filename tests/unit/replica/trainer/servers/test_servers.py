@@ -3,7 +3,8 @@
 import subprocess
 import sys
 from contextlib import ExitStack, closing
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,14 +13,17 @@ from msgspec.json import encode
 from aiperf.clock import SystemClock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import ExchangeFacts
+from replica.trainer.channel import Reporter
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.hybrid.exchange_log import Beginning, Board, Exchanged
 from replica.trainer.hybrid.group import GroupCollective
-from replica.trainer.servers.client import ServerState
+from replica.trainer.hybrid.leading import LeadingTraining
+from replica.trainer.servers.client import Servers, ServerState
 from replica.trainer.servers.protocol import HEADER_VALUES, Arrived, Lost, Sharding, Tag, body_of, header_of
 from replica.trainer.servers.shard import AVERAGING, Recipe
 from replica.trainer.servers.zeromq import ZmqMailbox
 from tests.support.folders import ROOT
+from tests.support.hand_made import ManualClock
 from tests.support.trainings.mailboxes import places_for, serving
 
 SHAPES = [(2, 3), (), (4,), (1, 1, 5), (2,)]
@@ -317,6 +321,70 @@ def test_states_are_fetched_again_if_servers_were_killed_while_they_held_answers
         post.take_text(post.wait_for(3, Tag.GRADIENT))
         one.pull()
         one.push([np.ones(1, np.float32)] * 2, 0.1, 5, 1)  # answered: nothing is held any more
+
+
+class Holding(ZmqMailbox):
+    """Server 1 answers when server 2, which is lost at the first wait, has been asked again."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.asked = list[tuple[int, int]]()
+        self.waits = 0
+
+    def send(self, message: Any, to: int, tag: int, number: int = 0) -> None:
+        self.asked.append((to, number))
+
+    def losses(self, source: int) -> int:
+        return int(source == 2 and self.waits > 0)
+
+    def wait(self, *sources: int, limit_ms: int = 0) -> None:
+        self.waits += 1
+        assert sources == (1, 2)
+        assert self.waits < 9, "it waits for ever"
+
+    def look(self, source: int | None = None, tag: int | None = None) -> Arrived | None:
+        assert source is not None
+        assert tag is not None
+        return Arrived(source, tag, 1) if self.asked.count((2, 1)) == 2 else None
+
+    def take_text(self, message: Arrived) -> bytes:
+        return b""
+
+
+def test_a_lost_server_is_asked_again_while_another_one_owes_an_answer() -> None:
+    """As in a checkpoint: both are to have the same gradient, of which one died with its copy."""
+    post = Holding()
+    Servers(post, (1, 2), [(1,), (1,)]).stop()
+    assert post.asked == [(1, 1), (2, 1), (2, 1)]
+
+
+def test_a_group_that_waits_for_others_reports_nothing_without_an_update(caplog: pytest.LogCaptureFixture) -> None:
+    """So that the agent ends a training in which a group stands still."""
+    clock = ManualClock()
+    images, reported = iter([7, 7, 9]), list[Any]()
+    board: Any = SimpleNamespace(all_ended=False, awaited="groups 1", collect=lambda: None)
+
+    def wait() -> None:
+        clock.pause(1)
+
+    def pull() -> Any:
+        found = next(images)
+        board.all_ended = found == 9
+        return SimpleNamespace(images=found)
+
+    training: Any = SimpleNamespace(
+        _servers=SimpleNamespace(pull=pull),
+        _board=board,
+        _clock=clock,
+        _reported_s=clock.monotonic_s(),
+        _request=SimpleNamespace(progress_interval_s=1),
+        _exchange=SimpleNamespace(images=5),
+        _group=SimpleNamespace(post=SimpleNamespace(wait=wait)),
+        _progress=lambda epoch: training._exchange.images,
+    )
+    LeadingTraining._await_others(training, 1, cast(Reporter, SimpleNamespace(progress=reported.append)))
+    assert reported == [7, 9]
+    assert caplog.messages == ["waiting for groups 1, which send no updates"]
 
 
 def test_other_ranks_may_ask_before_the_servers_are_set_up() -> None:
