@@ -84,6 +84,7 @@ class Host:
         found = []
         for folder in self.control_groups("cpu"):
             words = text_in(folder / "cpu.max").split()
+            # Version 2 has both numbers in one file, version 1 each in its own.
             words = words or [text_in(folder / "cpu.cfs_quota_us"), text_in(folder / "cpu.cfs_period_us")]
             with contextlib.suppress(ValueError):  # "max": no limit
                 quota, period = map(int, words)

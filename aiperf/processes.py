@@ -93,6 +93,7 @@ class _Worker:
     def work(cls, job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         cls.at_work = True
         try:
+            # Ctrl-C came between two jobs, when there was nothing that it could end.
             if cls.interrupted:
                 raise KeyboardInterrupt
             return job(*args, **kwargs)
@@ -247,6 +248,7 @@ async def end_group(process: asyncio.subprocess.Process, grace_s: float) -> int:
 
 def end_sessions(leaders: Collection[int]) -> None:
     """Kill every process of these sessions, also of those whose leader has ended."""
+    # The kernel signals groups, not sessions: every process is asked for its own.
     for number in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.getsid(number) in leaders:

@@ -89,6 +89,8 @@ def _ignore() -> None:
 
 
 def _take() -> None:
+    # The kernel gives a signal of the process to a thread that does not block it, which is this one
+    # alone; Python runs the handler in the main thread nevertheless.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WARNINGS)
     threading.Event().wait()
 

@@ -91,6 +91,7 @@ def energy_of(counter: Counter, seconds: Callable[[], float]) -> Callable[[], fl
             joules = counter.joules(before, after)
         except (OSError, ValueError):
             return None
+        # A counter that stood still has measured nothing, and one that fell was reset.
         return joules if joules > 0 else None
 
     return used

@@ -63,6 +63,8 @@ def bound_of(layers: Iterable[LayerCount], peaks: Peaks | None, batch: int = 1) 
             operations, moved = operations + work, moved + elements * item_size
             if peaks is not None:
                 in_compute, in_memory = work / peaks.ops_per_s, elements * item_size / peaks.bytes_per_s
+                # Each pass is bound by itself: the arithmetic units that idle while one waits for
+                # memory do nothing for the next one.
                 if in_compute >= in_memory:
                     computing += in_compute
                 else:

@@ -245,6 +245,7 @@ def joined(parts: Sequence[Epochs]) -> Epochs:
 
 def blocks_of(values: Numbers) -> Iterator[tuple[int, int, int]]:
     """Each value of a column with the first row of its block, and the row behind that."""
+    # Blocks are runs of equal neighbours: a caller that wants one block for each value sorts first.
     if len(values):
         begins = np.flatnonzero(np.append(True, np.diff(values) != 0)).tolist()
         for begin, end in pairwise([*begins, len(values)]):

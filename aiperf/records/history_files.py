@@ -109,6 +109,8 @@ class HistoryWriter:
         if not self._group_due:
             self._group_due = True
             self._do(self._write_group)
+        # Not before `_do`: without a thread it raises here, and a record that was not written must
+        # leave its number and its place in the chain to the next one.
         self._sequence += 1
         # Readers split a file into lines before they check the chain, so a link covers no newline.
         self._head = hash_of(line[:-1])
@@ -274,6 +276,8 @@ class HistoryReader:
             lines = complete.split(b"\n")[:-1]
             first = position.lines + 1
             position.lines += len(lines)
+            # Only the last line is kept: a cursor has its hash, and hashing every line as it is
+            # read would cost a reader that never asks for a cursor.
             position.last = lines[-1] if lines else position.last
             if words := translated(complete):
                 yield Batch((), (Damage(f"history/{file.name}", None, "record", words),))

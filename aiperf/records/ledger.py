@@ -97,6 +97,8 @@ class Ledger:
             ):
                 new.setdefault(record.writer, []).append(record)
         for writer, own in new.items():
+            # Records that come as objects have no lines: their numbers stand for the places, in the
+            # same order.
             heads = [(record.sequence, record.sequence, record.time_ms, record.monotonic_ms) for record in own]
             columns = columns_of([record.body for record in own], np.array(heads, np.int64))
             self.fold(writer, [record for record in own if type(record.body) in _FOLDS], columns)
@@ -247,6 +249,7 @@ def _trial_closed(ledger: Ledger, body: TrialClosed, record: Record) -> None:
 
 
 def _group_exchanged(ledger: Ledger, body: GroupExchanged, record: Record) -> None:
+    # The first one counts, as with epochs: what is repeated must not replace what was read.
     ledger.trial(body.trial).exchanges.setdefault((body.epoch, body.group), body)
 
 

@@ -109,6 +109,8 @@ def _all_near(epochs: NDArray[np.float64], accuracies: NDArray[np.float64], at_e
     low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
     section = (5**0.5 - 1) / 2
     for _ in range(_STEPS):
+        # Both points anew in each step: trainings of one array keep different sides of their
+        # brackets.
         left, right = high - section * (high - low), low + section * (high - low)
         is_left = _curves(epochs, accuracies, left)[2] < _curves(epochs, accuracies, right)[2]
         low, high = np.where(is_left, low, left), np.where(is_left, right, high)

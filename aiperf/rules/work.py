@@ -65,6 +65,7 @@ class WorkColumns:
         ends = np.searchsorted(epochs[:, 0], np.arange(len(self) + 1))
         sums = [cumulative(epochs[:, column]) for column in (3, 4)]
         trained, evaluated = ((total[ends[1:]] - total[ends[:-1]]).astype(total.dtype) for total in sums)
+        # A report counts while its epoch is not complete: from then on the epoch's own images do.
         finished = np.zeros(len(self), np.int64)
         np.maximum.at(finished, epochs[:, 0], epochs[:, 2])
         reports = self.reports[self.reports[:, 1] <= at_ms]
@@ -72,6 +73,7 @@ class WorkColumns:
         if not alive:
             counts &= self.died_ms[reports[:, 0]] > at_ms
         last = reports[counts]
+        # The furthest report of each trial is the last row of its block.
         last = last[np.lexsort((last[:, 4], last[:, 3], last[:, 2], last[:, 0]))]
         last = last[np.append(np.diff(last[:, 0]) != 0, True)] if len(last) else last
         trained[last[:, 0]] += last[:, 3]
@@ -143,15 +145,19 @@ class WorkColumns:
             return times, times
         is_first = np.append(True, trials[1:] != trials[:-1])
         trained, evaluated = (_within(events[:, column], is_first) for column in (3, 4))
+        # A key of a later trial is above all keys of earlier ones, so that the running maximum
+        # begins anew at each trial.
         finished = np.maximum.accumulate(key_of(trials, events[:, 2])) - key_of(trials)
         # The furthest report so far: they are in the order of trials and positions.
         furthest = np.concatenate([np.full((1, 5), -1), reports])[np.maximum.accumulate(events[:, 5])]
         is_open = (furthest[:, 0] == trials) & (furthest[:, 2] > finished) & (self.died_ms[trials] > times)
         trained = trained + np.where(is_open, furthest[:, 3], 0)
         evaluated = evaluated + np.where(is_open, furthest[:, 4], 0)
+        # Of several events at one moment only the state after the last one is seen.
         is_last = np.append((np.diff(trials) != 0) | (np.diff(times) != 0), True)
         done = self.operations(trials[is_last], trained[is_last], evaluated[is_last])
         before = np.append(np.zeros(1, done.dtype), done[:-1])
+        # The first change of a trial is from nothing, not from the end of the trial before.
         before[np.append(True, np.diff(trials[is_last]) != 0)] = 0
         changed = done != before
         return times[is_last][changed], (done - before)[changed]

@@ -90,6 +90,7 @@ class Claim:
             certain = self._await_end(last)
             if certain is None:
                 return False
+            # Passed on: a primary that was only silent may come back under any later holder.
             self.alone = certain and last.holder.alone
         return self._publish(last.number + 1 if last is not None else 1)
 

@@ -101,6 +101,8 @@ def fit(meeting: Meeting) -> Fit | None:
         constant, at_largest = 0.0, columns[:, 1].sum() / (columns[:, 1] ** 2).sum()
     if at_largest <= 0:
         return None
+    # A ring's time is that of `messages` messages of size / ranks, one after another, each with a
+    # latency of its own: the two terms of the fit, solved for latency and bandwidth.
     messages = 2 * (meeting.ranks - 1)
     return Fit(float(constant) / messages, messages / meeting.ranks * float(sizes.max() / at_largest))
 

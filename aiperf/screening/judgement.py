@@ -177,5 +177,8 @@ def least_normal(rows: Sequence[Row], lower_share: float) -> tuple[float, float]
     between = NORMAL * median(abs(value - middle) for value in values)
     within = median(row.spread for row in rows) * middle / PERCENTILES
     spread = max(between, within)
+    # Both must hold, a difference that matters and one that chance does not explain: hence the
+    # lower of the two limits. The second lowest value is the lowest of the others for the lowest
+    # one.
     outside = min(middle * (1 - lower_share), middle - limit_for(len(values)) * spread)
     return max(0.0, outside, FAR_BELOW * sorted(values)[1]), middle

@@ -87,6 +87,7 @@ class AppendedFile:
 
     def _append(self, data: bytes) -> None:
         try:
+            # Again: the cut right after an append that failed may have failed as well.
             self._cut()
             # Before the write: one that fails may have written a part.
             self._torn = True
@@ -165,6 +166,8 @@ class AppendedFile:
         try:
             there = os.stat(self._name)  # noqa: PTH116  millions of looks: pathlib takes as long again
         except (FileNotFoundError, NotADirectoryError):
+            # A run directory that was moved away took this file along: writing it anew under the
+            # old path would make a run directory of one file.
             self._check_root()
             self._restore("deleted")
             return True

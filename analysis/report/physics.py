@@ -152,6 +152,7 @@ def _devices(run: DevicesAtWork) -> Iterator[Finding]:
     for replica in run.of_replica:
         facts = run.data.system.get(str(replica))
         node = run.nodes.get(facts.host or "") if facts is not None else None
+        # Replicas that share a node describe it alike: one finding is enough for all of them.
         if facts is None or node is None or (facts.host, facts.accelerators) in seen:
             continue
         seen.add((facts.host, facts.accelerators))
@@ -176,6 +177,8 @@ def _memory(run: DevicesAtWork) -> Iterator[Finding]:
         if device is None or chosen is not None or replica not in limits:
             continue
         (lowest, highest), where = limits[replica], f"replica {replica}"
+        # Replicas of a node are dealt out to its accelerators by turns: the fullest one has this
+        # many.
         sharers = -(-share // max(1, facts.accelerators or 0))
         least = int(LEAST_MEMORY_SHARE * device) // sharers
         if highest > device:
@@ -241,6 +244,8 @@ def _pace(run: DevicesAtWork) -> Iterator[Finding]:
         if begun is None or machine is None:
             return None
         return (
+            # Everything that makes one honest replica faster than another is in the kind: batch
+            # size or precision alone can change a pace by more than `PACE_FACTOR`.
             trained_of(begun),
             begun.hyperparameters.get("batch_size"),
             begun.precision,
@@ -376,6 +381,7 @@ def _device_part(run: DevicesAtWork, name: str, own: list[Machine]) -> DevicePar
         every = run.of_replica[machine.replica]
         for trial, rows in every.spans:
             work[run.bits(trial)] += sum(every.operations[rows].tolist())
+    # A run may mix widths, but a share needs one peak: that of the width with most of the work.
     bits = max(work, key=lambda width: work[width])
     device, count = own[0].device, _devices_of(run, own)
     peak = device.peak(bits) if device is not None else None
@@ -401,6 +407,7 @@ def _devices_of(run: DevicesAtWork, own: list[Machine]) -> int:
     for machine in own:
         facts = run.data.system.get(str(machine.replica))
         described = (facts.cpu_count if machine.on_cpus else facts.accelerators) if facts is not None else None
+        # Only the first node of a replica is described: its other nodes are taken to be like it.
         node = machine.host or machine.replica
         by_node[node] = max(by_node[node], described * nodes if described else machine.count)
     return sum(by_node.values())

@@ -204,6 +204,7 @@ def _step(epochs: Sequence[TimedEpoch]) -> dict[str, float]:
     per_scale, per_step = float(seconds.sum() / (operations.sum() / scale)), 0.0
     # Not plain least squares: a negative time per step or per operation is not a machine's.
     both, error_s = nnls(np.stack([operations / scale, steps], axis=1), seconds)
+    # `nnls` gives the norm of its residual in seconds, hence the norm of the other fit's as well.
     if error_s < CLEARLY * np.linalg.norm(seconds - operations / scale * per_scale):
         per_scale, per_step = max(float(both[0]), UNSEEN * float(seconds.min())), float(both[1])
     predicted = operations / scale * per_scale + steps * per_step
@@ -212,6 +213,7 @@ def _step(epochs: Sequence[TimedEpoch]) -> dict[str, float]:
     rate = float(scale / per_scale)
     forward = sum(epoch.evaluated * epoch.cost.forward / epoch.accelerators for epoch in epochs)
     batches = sum(ceil(epoch.evaluated / epoch.batch) for epoch in epochs)
+    # A batch is launched in an evaluation, too: what is left after the launches is arithmetic.
     left_s = sum(epoch.evaluate_s for epoch in epochs) - batches * per_step
     result = {"operations_per_s": rate, "seconds": per_step}
     result["spread"] = min(1.0, stdev(ratios.tolist())) if len(ratios) > 1 else 0.0

@@ -187,6 +187,8 @@ class Agent:
             broken = asyncio.create_task(self._broken.wait())
             done, _ = await asyncio.wait({answers, broken, heartbeats}, return_when=asyncio.FIRST_COMPLETED)
             broken.cancel()
+            # What has broken the replica comes first, even if the pipe has ended in the same turn
+            # of the loop.
             if self._broken.is_set():
                 storage = isinstance(self._why_broken, StorageError)
                 self._context.send(Unable(reason=str(self._why_broken), storage=storage))
@@ -233,6 +235,8 @@ class Agent:
         while line := await reader.readline():
             message = decode_to_agent(line)
             if isinstance(message, ClockRequest):
+                # At once, ahead of everything else: half the round trip is the error of the offset
+                # that it measures.
                 self._context.send(ClockReply(utc_ms=self._context.clock.utc_ms()))
             elif isinstance(message, Job):
                 # By name, because a cancellation may come before the task has made its trial.
@@ -288,6 +292,7 @@ class Agent:
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
 
     def _end_cancelled(self, job: Job, trial: AnyTrial, reason: str) -> None:
+        # The trial's end was recorded before the cancellation came, and a trial ends once.
         if trial.log.end_record is not None:
             self._finish(job, trial)
         else:

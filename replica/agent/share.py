@@ -43,6 +43,8 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     # node, and at least one for each group.
     ranks = config.replica.ranks or (nodes * len(own) or max(nodes, config.training.groups))
     precision = config.training.precision or _precision(own, config)
+    # Without accelerators all ranks of a node live in its main memory, next to those of the
+    # replicas that share it.
     memory: int | None = min(
         (usable_memory(gpu.memory_bytes, sharers) for gpu in own),
         default=this_host().memory().limit * nodes // arguments.share // ranks,

@@ -193,6 +193,7 @@ class Ahead:
 
 def measured(action: Callable[[], None]) -> float:
     """Run an action; give the CPU seconds that this thread took for it."""
+    # Time of this thread alone: the machine's other work must not use up the search's share.
     began_s = time.thread_time()
     action()
     return time.thread_time() - began_s
@@ -255,6 +256,8 @@ class Planner:
             if self._knowledge.is_superseded(job.claim):
                 return False
             is_initial = plan.proposal.architecture == self._choices.initial and not plan.repeats
+            # The initial architecture is trained exactly when it is due: it neither gives way to a
+            # candidate nor comes again because a plan was made ahead.
             if job.point == 0 and job.resumes is None and (is_initial or self._choices.initial_is_due(job)):
                 return is_initial and self._choices.initial_is_due(job)
             return plan.repeats or plan.training not in self._knowledge.trainings()

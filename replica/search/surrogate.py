@@ -131,6 +131,7 @@ def _farthest_first(architectures: Sequence[Known], table: DistanceTable, most: 
     landmarks = [architectures[0]]
     columns = [table.distances(architectures[0], architectures)]
     nearest = columns[0]
+    # At 0 every architecture equals a landmark: another one would only repeat a column.
     while len(landmarks) < most and nearest.max() > 0:
         landmarks.append(architectures[int(nearest.argmax())])
         columns.append(table.distances(landmarks[-1], architectures))

@@ -68,6 +68,7 @@ def entries_of(trial: TrialLedger) -> Iterator[Entry]:
         return
     if trial.ended is not None:
         yield over_of(trial, trial.ended.body.reason, trial.epochs)
+        # A stopped trial keeps its epochs, and is lost as well: nobody trains it any more.
         if trial.ended.body.reason != "stopped":
             return
     yield over_of(trial, "lost", trial.epochs)

@@ -44,6 +44,8 @@ class DigestReader:
     def read_new(self) -> Iterator[Line]:
         """Entries since the last call. Raises OSError if a segment cannot be read."""
         before = -1
+        # A full segment is followed by another one. A look ends in the segment that is being
+        # written, or where the next one is not there yet.
         while before < self._count:
             before = self._count
             yield from self._of_segment()

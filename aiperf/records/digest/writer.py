@@ -108,5 +108,7 @@ class DigestWriter:
             path = digest_segment(self._paths, self.primary, self._written // SEGMENT_ENTRIES + 1)
             self._file = AppendedFile(path, self._paths.root, self._paths.run, self._patience)
         else:
+            # Before each group: a segment that was deleted would end every reader's trust in the
+            # digest.
             self._file.look()
         return self._file

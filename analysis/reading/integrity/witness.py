@@ -55,6 +55,8 @@ def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Itera
     """Epochs of a file that are not as the primary heard of them, or that it did not hear of."""
     heard = _Heard.of(read.writer, view)
     sequences, hashes = heard.numbers[:, RECORD], read.lines.hashes
+    # Witnesses are sorted by record, so equal numbers are neighbours. `np.append` to an empty array
+    # would give one row.
     again = np.append(False, sequences[1:] == sequences[:-1]) if len(sequences) else np.zeros(0, bool)
     for row in places_of(again):
         found = f"record {sequences[row]} of {read.writer} is witnessed again"
@@ -70,6 +72,9 @@ def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Itera
     # Hashes are compared as bytes: of a file with a damaged line they are of what is there now.
     known = texts([hashes.get(sequence, "") for sequence in sequences.tolist()])
     changed = known != heard.digests
+    # The epoch's time is moved to the primary's clock, by which the witness is dated: the
+    # difference is how long the report took. Pauses of the primary are looked up later, for the few
+    # rows that are late.
     after_ms = heard.numbers[:, TIME] - (said[:, TIME] - view.ledger.offsets_ms.get(read.writer, 0))
     untimely = (after_ms < -CLOCK_TOLERANCE_MS) | (after_ms > late_ms(view))
     # One damage a witness, the gravest: what is said of another record says nothing of the time.
@@ -168,6 +173,7 @@ def _excused(at_ms: int, writer: str, view: RunView) -> bool:
     if any(-CLOCK_TOLERANCE_MS <= later_ms <= silence_ms for later_ms in gone):
         return True
     files = [beginning.file for beginning in view.primary.beginnings]
+    # A writer that no primary found ready has no primary whose death could excuse it.
     served = files.index(arrivals[-1].file) if arrivals else len(files)
     # The next primary alone: that of a later one says nothing of when this replica's primary died.
     return any(time_ms <= beginning.time_ms + late_ms(view) for beginning in view.primary.beginnings[served + 1 :][:1])
@@ -201,6 +207,8 @@ _ALLOWED = {
     "cancelled": {"cancelled"},
     # The run may stop the replica between the end of a trial and its report.
     "stopped": {"ended", "stopped", "open"},
+    # The primary knows nothing of how the trial ended: the replica may have ended it in any way
+    # before or after the last message that came through.
     "lost": {"ended", "failed", "cancelled", "stopped", "open"},
 }
 _WORDS = {
@@ -286,6 +294,7 @@ def check_late(view: RunView) -> Iterator[Damage]:
     files = {file.file: number for number, file in enumerate(view.primary.files)}
     for file, heard in view.primary.witnessed.files:
         lines = heard.rows[:, PLACE] + 1
+        # Spans are looked up once for each trial, of which there are far fewer than witnesses.
         trials, which = np.unique(heard.rows[:, TRIAL], return_inverse=True)
         spans = [_lines_of(view, files, trial, file) for trial in trials.tolist()]
         first, last = np.array(spans, np.int64).reshape(-1, 2)[which.reshape(-1)].T

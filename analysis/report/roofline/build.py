@@ -84,6 +84,8 @@ def ceilings_of(rows: Iterable[MicroRow]) -> dict[Kind, CeilingPart]:
     """
     groups: dict[tuple[str, int, str, str], dict[str, list[MicroRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
+        # The number of CPUs is part of the key: CPUs are measured together, so one model with more
+        # of them is another kind of node, and a median over both would be of neither.
         if row.kind == "ceiling" and row.device is not None:
             groups[row.device, row.cpus or 0, row.stack, row.precision][row.operator].append(row)
     found: dict[Kind, CeilingPart] = {}
@@ -221,6 +223,8 @@ class Shares:
         key = name, peaks, batch
         if key not in self._known:
             both = image_times(layers.paired, peaks, batch).training
+            # `evaluation` is the time of forward passes alone: layers that run in one direction
+            # have its operations as those of a forward pass (`WorkloadCost.single`).
             single = image_times(layers.single, peaks, batch).evaluation
             evaluation = image_times(layers.evaluated, peaks, batch).evaluation
             bound = bound_of((*layers.paired, *layers.single), peaks, batch)

@@ -130,6 +130,8 @@ class _Calls:
 
     def open(self) -> tuple[int, asyncio.Future[dict[str, Any]]]:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        # A call that is opened while the process ends is either refused here or settled by `end`:
+        # under one lock there is no moment in between, in which it would wait for ever.
         with self._lock:
             if self.ended:
                 raise ConnectionError("the process has ended")

@@ -138,6 +138,7 @@ class Standby:
             log.info("the warm ranks do not fit trial %d and are dropped", job.trial)
             await self.drop()
         ranks = await self._start(job)
+        # Not before: until the caller has them, `drop` must find them if it is cancelled.
         self._coming = None
         return ranks
 

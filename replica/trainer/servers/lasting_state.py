@@ -90,6 +90,8 @@ class Memory:
             self._end = log + rows * _ROW.itemsize
 
     def _map(self, setting: Setting, log: int) -> None:
+        # The log behind the vectors is not mapped: it grows by writes, and a mapping keeps its
+        # length.
         mapped = mmap.mmap(self._file, log)
         shape = (2, len(setting.recipe.names), setting.size)
         vectors = np.ndarray(shape, np.float32, mapped, offset=_HEAD)

@@ -137,6 +137,7 @@ class Lost(Struct, frozen=True, forbid_unknown_fields=True):
 
 def header_of(message: Vector) -> Any:
     """The header at the end of a message, as a record that can be read and set in place."""
+    # The bits are only copied and never computed with: as float32 some of them would be NaN.
     return message[len(message) - HEADER_VALUES :].view(HEADER)[0]
 
 

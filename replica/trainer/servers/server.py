@@ -68,11 +68,13 @@ class Server:
         if self._memory.setting is None:
             first = self._post.wait_for(LEAD, Tag.SET, Tag.END)
             if first.tag == Tag.END:
+                # A training that fails before it begins ends servers that were never set up.
                 self._post.take_text(first)
                 return
             self._handle(first)
         else:
             for row in self._memory.rows():
+                # Not `_add`: these rows are in the log already.
                 self._fold(Row(*row.tolist()))
             self._begin()
         while True:
@@ -151,7 +153,9 @@ class Server:
             self._held.append(message)
 
     def _hold(self, text: bytes) -> bytes:
+        # A root that has lost the answer asks again: what is held back already must stay.
         self._held = self._held or []
+        # Sorted, because the root compares the answers of all servers byte by byte.
         return encode({group: row.number for group, row in sorted(self._last.items()) if self._is_there(row)})
 
     def _is_there(self, row: Row) -> bool:
@@ -161,6 +165,8 @@ class Server:
     def _release(self, text: bytes) -> bytes:
         held, self._held = self._held or [], None
         for each in held:
+            # A group sends nothing new before it has its answer, so its last update is the one held
+            # back.
             self._answer(each, self._shard.values, self._last[each.source].staleness)
         return b""
 

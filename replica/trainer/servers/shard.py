@@ -29,6 +29,8 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def begun_with(self, values: Vector) -> dict[str, Vector]:
         """The vectors of a new training."""
         zeros = np.zeros_like(values)
+        # The vectors may share their memory: they are only copied into the message that sets a
+        # server up.
         return {**dict.fromkeys(self.names, zeros), VALUES: values, AVERAGE: values}
 
 
@@ -69,6 +71,8 @@ class Shard:
             self._change(before, after, gradient, rate, staleness)
         else:
             for name, vector in before.items():
+                # The state that is written is that before the last update: it must be brought up
+                # to date even if nothing changes.
                 after[name][:] = vector
         self._updates += 1
         self.version += 1

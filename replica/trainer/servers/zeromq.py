@@ -122,6 +122,8 @@ class ZmqMailbox:
         socket = self._context.socket(kind)
         socket.sndhwm = socket.rcvhwm = 0  # what is under way is bounded by the protocol
         socket.maxmsgsize = LARGEST_BYTES
+        # A node that loses its power or its network closes no connection: only unanswered
+        # heartbeats show it.
         socket.heartbeat_ivl, socket.heartbeat_timeout = SILENCE_MS // 10, SILENCE_MS
         self._poller.register(socket, zmq.POLLIN)
         monitor = socket.get_monitor_socket(events)
@@ -133,6 +135,8 @@ class ZmqMailbox:
 
     def _listen(self, address: str) -> Any:
         if self._keys is not None:
+            # It must answer before the socket listens: while nothing does, libzmq lets in everybody
+            # who knows the public key (ZAP, ZeroMQ RFC 27, is optional).
             self._guard = ThreadAuthenticator(self._context)
             self._guard.start()
             self._guard.configure_curve_callback("*", self._keys)
@@ -150,6 +154,8 @@ class ZmqMailbox:
 
     def _connect(self, peer: int, address: str) -> Any:
         socket = self._socket(zmq.DEALER, peer, _GONE | _THERE | _REFUSED)
+        # A name of our own: one that the router invents would change with every connection, and
+        # answers go to the process, not to its connection.
         socket.routing_id = _name(self.number)
         socket.connect(address)
         return socket
@@ -209,6 +215,8 @@ class ZmqMailbox:
                 continue
             while socket.get(zmq.EVENTS) & zmq.POLLIN:
                 frames = socket.recv_multipart(copy=False)
+                # Views of ZeroMQ's memory: a gradient is copied once, into the vector that `take`
+                # is given.
                 words = [each.buffer for each in frames]
                 source = self._peers[socket] if socket in self._peers else int(bytes(words.pop(0)))
                 self._check_user(source, frames[-1])

@@ -196,6 +196,8 @@ class JaxSteps(KerasState):
 
     def _scale(self, own: Values) -> Any:
         with keras.StatelessScope(state_mapping=list(zip(self._optimiser.variables, own, strict=True))):
+            # The scope makes Keras read the scale from the traced values: read from the variable,
+            # it would be a constant of the compiled program.
             return jnp.asarray(self._optimiser.scale_loss(1.0), jnp.float32)
 
     def _own_gradients(
@@ -277,6 +279,7 @@ class JaxSteps(KerasState):
 
     def _step(self, images: Any, labels: Any) -> Any:
         if self._together is None:
+            # A size that was not prepared is compiled by `jit` when its first batch comes.
             step = self._compiled.get(("train", len(images)), self._train)
             results, *after = step(*self._raw.begin_step(), images, labels)
             self._raw.end_step(tuple(after))

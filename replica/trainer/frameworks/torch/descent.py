@@ -83,6 +83,8 @@ class FusedDescent:
         layouts = [parameters.layout(variable) for variable in variables]
         pairs = list(zip(layouts, variables, strict=True))
         self._values = [layout.memory(variable.value.detach()) for layout, variable in pairs]
+        # The fused operation goes through values, gradients and momenta as they lie in memory: all
+        # three must have one order.
         self._momenta = [
             layout.apply(optimiser.momentums[optimiser._get_variable_index(variable)]) for layout, variable in pairs
         ]

@@ -65,6 +65,7 @@ class Statistics:
         means, inverses = map(list, zip(*(self._batch[number] for number in sorted(self._batch)), strict=True))
         self._batch = {}
         with torch.no_grad():
+            # inverse = 1 / sqrt(variance + epsilon), hence variance = inverse^-2 - epsilon.
             variances = torch._foreach_pow(inverses, -2.0)
             torch._foreach_sub_(variances, self._epsilons)
             torch._foreach_lerp_([*self._moving[0], *self._moving[1]], [*means, *variances], 1 - momentum)
@@ -97,6 +98,8 @@ class Draws:
         """Draw float32 numbers, as many as a tensor has, on its device, after `seed`."""
         state = self._state.value
         with torch.no_grad():
+            # Keras's generator counts its draws here: on the device, so that a replayed graph
+            # counts as well, and a checkpoint has the number.
             state[1].add_(1)
         # A change of its own: only another's makes `seed` read the device.
         self._version = state._version

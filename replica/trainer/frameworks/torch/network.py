@@ -171,6 +171,7 @@ class Network:
                 log.info("chosen and compiled as the training begins: %s: %s", each.shapes, error)
             else:
                 tried += 1
+            # The moments of a batch of zeros must not move the network's statistics.
             self._statistics.forget()
         return tried
 
@@ -207,6 +208,7 @@ class Network:
             for name in step.last_reads:
                 del values[name]
             values[step.output] = step.compute(training, *given)
+        # Behind the last step, so that all layers follow in a few operations instead of a few each.
         self._statistics.follow()
         return values[self._output].float()
 

@@ -33,9 +33,12 @@ class CudaGraph:
     """A step captured by CUDA, or by HIP."""
 
     def __init__(self, step: Step, images: Tensor, labels: Tensor, generators: Sequence[Any]) -> None:
+        # A graph reads the addresses that it was captured with: every batch is copied to them.
         self._images, self._labels = torch.empty_like(images), torch.empty_like(labels)
         self._graph = torch.cuda.CUDAGraph()
         for generator in generators:
+            # Registered, so that replays draw from the seed that the host sets before each of them.
+            # PyTorch refuses to capture draws of another generator.
             self._graph.register_generator_state(generator)
         # Threads of the trainer may go on using the device: they write weights, and sample it.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
@@ -99,6 +102,7 @@ def short_of_memory(device: Any) -> str | None:
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
     held, most = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+    # Twice a step's memory, for the graph and for a batch of another size, with a tenth to spare.
     if free >= 2.2 * (most - held):
         return None
     return f"{free / 1e9:.1f} GB are free, and a step takes {(most - held) / 1e9:.1f} GB"

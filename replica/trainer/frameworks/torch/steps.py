@@ -101,6 +101,8 @@ class TorchSteps(KerasState):
             with little_memory(self._device):
                 for size in {size for size in sizes if size}:
                     own.try_steps(size)
+        # The blank batch moves statistics and counters, which are put back: a prepared rank trains
+        # as one that was not.
         before = self.state()
         images, labels = blank(1)
         with self._transfer(images, labels) as given:
@@ -138,6 +140,7 @@ class TorchSteps(KerasState):
     def _step(self, images: Any, labels: Any) -> Any:
         """Do one update with a batch that is on the device."""
         scale = self._scale()
+        # A rank that has run out of images still takes part in the sum: the others wait for it.
         if len(images):
             sums, gradients = self._own_gradients(*self._floats(images, labels), scale)
         else:
@@ -150,6 +153,8 @@ class TorchSteps(KerasState):
             # One kernel for all norms, then one for the norm of these: hundreds of small ones would
             # be slower.
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(applied))))
+        # Gradients are those of the scaled loss unless the optimiser has unscaled them in place,
+        # and the record has the norm of the true ones.
         return torch.cat([totals, (norm if scale is None or self._descent.unscales else norm / scale)[None]])
 
     def _scale(self) -> Any:
