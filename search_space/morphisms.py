@@ -76,6 +76,8 @@ class Widen:
             raise ArchitectureError(f"cannot widen {self.stream!r} from {stream.channels} to {self.channels} channels")
 
         def wider(node: Node) -> Node:
+            # Only producers have a width of their own: that of all other layers follows from their
+            # inputs.
             if node.name in stream.producers and isinstance(node.layer, Conv):
                 return replace(node, layer=replace(node.layer, filters=self.channels))
             return node

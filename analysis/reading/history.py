@@ -191,6 +191,8 @@ def _decoded_together(lines: Sequence[bytes], writer: str) -> _Decoded | None:
         found = DECODER.decode_lines(b"\n".join(lines))
     except (ValueError, RecursionError):
         return None
+    # Below, a property of all lines is a set, of one element if every line is right: no line is
+    # looked at by itself.
     links = [line.previous for line in found]
     chained = UNSET not in links
     texts = "".join(links) if chained else ""  # type: ignore[arg-type]
@@ -216,6 +218,7 @@ def _decoded_together(lines: Sequence[bytes], writer: str) -> _Decoded | None:
 
 def _are_whole(lines: Sequence[bytes]) -> bool:
     """True if each line ends with a checksum, and the checksum fits."""
+    # The tail is the key, eight digits, and the two characters that close text and object.
     if {line[-TAIL_BYTES:-10] for line in lines} != {CHECKSUM_KEY} or {line[-2:] for line in lines} != {b'"}'}:
         return False
     return [b"%08x" % zlib.crc32(line[:-TAIL_BYTES]) for line in lines] == [line[-10:-2] for line in lines]

@@ -104,6 +104,8 @@ class Checkpoints:
     def _save(self, arrays: dict[str, Any]) -> None:
         assert self._path is not None
         try:
+            # A process that is killed between the two leaves the earlier state under its other
+            # name, where `_load` finds it.
             with contextlib.suppress(FileNotFoundError):
                 move(self._path, earlier_checkpoint(self._path))
             write_file(self._path, lambda stream: np.savez(stream, **arrays))
@@ -127,6 +129,7 @@ class Checkpoints:
         restored = self._load() if self._collective.rank == 0 and self._restorable else None
         sent = np.array(restored.qualities if restored else [], np.float64).tobytes()
         qualities = np.frombuffer(self._collective.broadcast(sent), np.float64).tolist()
+        # Every state has at least one epoch, so an empty message says that rank 0 has none.
         return Checkpoint(qualities, restored.best_weights if restored else None) if qualities else None
 
     def _load(self) -> Checkpoint | None:

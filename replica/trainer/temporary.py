@@ -15,6 +15,7 @@ from pathlib import Path
 
 from aiperf.host import this_host
 
+# Anybody may put links with such names into the folder for temporary files: they are not followed.
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -55,6 +56,8 @@ def remove_left_folders() -> None:
             lock = os.open(folder, _FLAGS)
             try:
                 if os.fstat(lock).st_uid == os.getuid():
+                    # Refused while the folder's own process lives: the kernel drops that lock at
+                    # its death, however it dies.
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)
             finally:

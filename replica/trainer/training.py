@@ -89,6 +89,7 @@ class Epochs:
 
     def _batches(self, epoch: int | None) -> Batches:
         size = self._request.batch_size
+        # In a hybrid training group 0 alone evaluates: its ranks share all of the images.
         if epoch is None:
             return self._source.validation_batches(size, self._share.in_group)
         return self._source.train_batches(size, self._request.seed, epoch, self._share)

@@ -177,6 +177,7 @@ def _contradictions(place: Placed[EpochCompleted], where: str, rows: NDArray[Any
         yield place.damage("evidence", found, f"steps 1 to {steps}, of {images} images, {per_step} a step")
         return
     weights = np.full(steps, per_step, dtype=np.float64)
+    # Each step's mean loss counts by its images, of which only the last step of an epoch has fewer.
     weights[-1] = images - per_step * (steps - 1)
     mean = float((rows["loss"].astype(np.float64) * weights).sum() / images) if images > 0 else math.nan
     if not abs(mean - place.body.loss) <= MEAN_TOLERANCE * abs(mean):  # also of a NaN

@@ -57,6 +57,8 @@ def cause_of(
 ) -> Cause:
     """Find the phase that exceeds the others' most; `effect` is the logarithm of a factor."""
     phases = WORKING if measure == "work" else BETWEEN
+    # The effect is the logarithm of its rate over that of the others: what they do in a second
+    # takes it exp(-effect) seconds.
     its = _per_work(own, phases, exp(-effect)) if measure == "work" else _per_trial(own, phases)
     usual = [_per_work(each, phases, 1.0) if measure == "work" else _per_trial(each, phases) for each in others]
     excess = {phase: its[phase] - median([each[phase] for each in usual] or [0.0]) for phase in phases}

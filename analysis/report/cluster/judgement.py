@@ -72,6 +72,8 @@ def effects_of(replicas: NDArray[np.int64], values: Numbers, columns: Numbers) -
         fitted = design @ _fit(design[~slow[places]], values[~slow[places]])
         left = values - fitted
         centres = _medians(left, places, len(numbers))
+        # Relative to the median replica that is not slow: what the fit's constant gets wrong is in
+        # all centres alike.
         middle = float(np.median(centres[~slow]))
         effects = centres - middle
         errors = _errors(left - centres[places], counts, places, effects[~slow])

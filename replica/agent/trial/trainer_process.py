@@ -155,6 +155,7 @@ class TrainerProcess(Trainer):
         """
         command: list[str] = []
         socket = RankSocket(request)
+        # Before the ranks start: rank 0 connects once, and does not try again.
         await socket.listen()
         try:
             command, environment = setup.command(socket.name)
@@ -247,6 +248,7 @@ class TrainerProcess(Trainer):
 
     async def end(self) -> None:
         """End all ranks, by force if they do not end by themselves."""
+        # First: rank 0 ends by itself when it closes, which leaves the least behind.
         self._socket.close()
         await end_group(self._process, END_GRACE_S)
         if self._several:

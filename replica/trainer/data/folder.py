@@ -20,6 +20,7 @@ class FolderSource(ImageFiles):
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """Yield the rank's images once, shuffled over the whole set."""
         examples = self._examples(self._train_rows(seed, epoch, share))
+        # The second number differs for each epoch and rank, so that no two of them shuffle alike.
         seeds = (seed, epoch * share.all_ranks + share.number)
         batches = train_dataset(examples, self.dataset, self._request, seeds)
         return checked(batches, self._folder, "train")

@@ -229,6 +229,7 @@ class GroupsInTime:
 
     def images_at(self, time_s: float) -> int:
         """Images that were applied until a time, since the last report."""
+        # The times rise: every server applies updates in the order in which they are exchanged.
         place = bisect_right(self._applied_s, time_s)
         return self._applied_images[place - 1] if place else 0
 

@@ -61,6 +61,7 @@ class Watch:
         program, memory = self._programs[number], self._memories.get(number)
         environment = {**os.environ, **program.environment, **not_to_outlive(program.command)}
         if memory is not None:
+            # `pass_fds` keeps the number of an open file, so the child finds it by the same one.
             environment[MEMORY] = str(memory)
         files = () if memory is None else (memory,)
         process = subprocess.Popen(program.command, env=environment, pass_fds=files, start_new_session=True)

@@ -77,6 +77,7 @@ def decoded(encoded: bytes) -> NDArray[np.uint8]:
 
 def central_box(height: int, width: int) -> Box:
     """The crop of a validation image."""
+    # In float32, as TensorFlow's pipeline computes it: both cut out the same pixels.
     crop = np.float32(min(height, width)) / np.float32(SHORT_SIDE)
     size = max(int(np.round(crop)), 1)
     return int((height - crop) / 2), int((width - crop) / 2), size, size
@@ -181,6 +182,7 @@ def batches_of(examples: Examples, dataset: Dataset, request: TrainRequest, tran
         while waiting:
             yield finished()
     finally:
+        # A reader may stop in the middle of an epoch: nothing waits for images that nobody takes.
         pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -120,6 +120,8 @@ class Reader:
         with self._lock:
             rows = self._blocks.get((file, start))
             if rows is None:
+                # Under the lock: threads that want samples of one block wait for a single reading
+                # of it.
                 rows = opened.read(start, min(start + self._form.block, opened.layout.samples))
                 self._blocks[file, start] = rows
                 self._bytes += rows[0].nbytes
