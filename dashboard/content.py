@@ -127,6 +127,7 @@ class Board:
         if self._scrape is None or self._scrape.done():
             self._scrape = asyncio.ensure_future(self.list_feed.look())
         known = any(view.answer is not None for view in self._listed.values())
+        # Unlike `wait_for` this does not cancel a reading that takes longer.
         await asyncio.wait({self._scrape}, timeout=FRESH_S if known else None)
         answers = {run: view.answer for run, view in self._listed.items()}
         found = {
@@ -160,6 +161,7 @@ class Board:
 
 def name_of(paths: RunPaths, answer: Answer | None) -> str:
     """The name of a run, and of its directory if it has another."""
+    # A file name may have bytes that are not UTF-8, and a page may not.
     directory = paths.root.absolute().name.encode(errors="replace").decode()
     name = answer.status.name if answer is not None and answer.status is not None else directory
     return name if name == directory else f"{name} ({directory})"

@@ -55,6 +55,7 @@ class Handler(RequestHandler):
     def prepare(self) -> None:
         """Refuse a request before anything is done for it."""
         headers, given = self.request.headers, self.request.query_arguments.get("token", [b""])[-1]
+        # Tornado calls no method for a request that is finished here.
         reason = refusal(self._token, given, headers.get("Host", ""), headers.get("Origin"))
         if reason is not None:
             self.answer(reason, "text/plain", HTTPStatus.FORBIDDEN)
@@ -170,6 +171,7 @@ class Events(Handler):
     async def _send(self, feed: Feed, words: tuple[str, ...]) -> None:
         seen = 0
         with feed.watched():
+            # The headers at once: a browser takes the stream for open only when it has them.
             await self.flush()
             while True:
                 try:
@@ -254,6 +256,7 @@ def listen(port: int, path: Path | None) -> Listener:
             else (f"the socket {path}", "choose another path with --socket")
         )
         raise EnvironmentNotReadyError([f"{where} cannot be used: {error}; {remedy}"]) from error
+    # For port 0 the system has chosen one.
     port = sockets[0].getsockname()[1]
     return Listener(sockets, f"http://{LOOPBACK}:{port}", f"ssh -L {port}:{LOOPBACK}:{port} {host}")
 
@@ -287,6 +290,7 @@ async def serve(runs: Runs, port: int, path: Path | None, announce: Callable[[st
         preparing.cancel()
         await board.stop()
         await asyncio.gather(preparing, return_exceptions=True)
+        # Streams of events have no end of their own.
         await server.close_all_connections()
         if path is not None:
             path.unlink(missing_ok=True)

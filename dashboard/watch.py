@@ -40,6 +40,7 @@ class View:
 
     async def refresh(self) -> bool:
         """Read the run again if it has changed; true if it has."""
+        # A page and its stream of events may ask at once: the second one then finds nothing new.
         async with self._turn:
             # Before the reading: what is written during it is found at the next look.
             seen = await asyncio.to_thread(self._state_of_files)
@@ -92,6 +93,8 @@ class Feed:
         try:
             yield
         finally:
+            # The loop itself sees at its next turn that nobody is left; who comes before keeps it
+            # going.
             self._watchers -= 1
 
     async def newer(self, seen: int) -> int:

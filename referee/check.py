@@ -86,7 +86,8 @@ def _replay(folder: Path, most: int | None) -> ReplayResult | None:
 
     Raises EnvironmentNotReadyError without the libraries of the search.
     """
-    # Loading the search takes longer than checking a small run.
+    # Only chained records name the cursor that a plan is made again from. This comes first, since
+    # loading the search takes longer than checking a small run.
     if most == 0 or not any(b'"previous":' in file.read_bytes() for file in RunPaths(folder).history_files("replica")):
         return None
     try:

@@ -266,6 +266,7 @@ class _Replay:
         for _, group in groupby(sorted(starts, key=_settings_of), _settings_of):
             self._restart(None)
             places = {start: cursors[start.body.cursor or ""] for start in group}
+            # In the order of the cursors, so that knowledge only grows and is seldom begun anew.
             for start, cursor in sorted(places.items(), key=lambda item: (*_extent(item[1]), item[0].place)):
                 found += [(start, difference) for difference in self._compare(start, cursor)]
         return found

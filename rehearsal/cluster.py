@@ -139,6 +139,7 @@ class Cluster:
         mtbf_h, rng = self.machine.failures.rank_mtbf_h, self.drawn("ranks", replica, start)
         if mtbf_h is None:
             return lambda ranks: inf
+        # The first death among n ranks comes at n times the rate of one.
         return lambda ranks: rng.expovariate(ranks / (mtbf_h * HOUR_S))
 
     def next_report_s(self, configured_s: float) -> float:

@@ -87,6 +87,7 @@ class Breaker:
 
     def __init__(self, cluster: Cluster, faults: list[Fault]) -> None:
         self._cluster = cluster
+        # Reversed, so that the next fault is popped from the end.
         self._left = faults[::-1]
         self.happened: list[Fault] = []
 

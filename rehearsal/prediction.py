@@ -268,6 +268,8 @@ def _regulated(score: Band, error: Band) -> Band:
     value = regulated(score.value, error.value)
     if score.low is None or score.high is None or error.low is None or error.high is None:
         return Band(value)
+    # The regulated score rises with the score and falls with the error, so its lowest value pairs
+    # the lowest score with the highest error.
     return Band(value, regulated(score.low, error.high), regulated(score.high, error.low))
 
 

@@ -128,6 +128,7 @@ class ModelledTrainer(Trainer):
             qualities.append(facts.quality or 0.0)
             early = out_of_patience(qualities, self._request.patience) or self._course.reached(facts)
             ended = epochs.end(facts, early, evaluated_s)
+            # Asked again: a server's last death is known only once an update has come since.
             self._server_ends_s = began_s + epochs.ends_s
             if ended.waits_s or epochs.ends_s < inf:
                 await self._work(ended.waits_s)

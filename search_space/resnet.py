@@ -71,6 +71,8 @@ def _bottleneck(chain: _Chain, name: str, width: int, stride: int, project: bool
     chain.append(f"{name}_bbn", BatchNorm())
     chain.append(f"{name}_brelu", ReLU())
     chain.append(f"{name}_c", Conv(width * BOTTLENECK_EXPANSION, kernel=(1, 1)))
+    # With a scale of 0 the block begins as its shortcut alone, which large batches need to start
+    # well (Goyal et al. 2017, section 5.1).
     residual = chain.append(f"{name}_cbn", BatchNorm(zero_scale=True))
     chain.append(f"{name}_add", Add(), shortcut, residual)
     chain.append(f"{name}_relu", ReLU())

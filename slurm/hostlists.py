@@ -85,10 +85,12 @@ def compact(hosts: Iterable[str]) -> str:
     groups: dict[tuple[str, int, str], list[int]] = {}
     alone: list[str] = []
     for host in dict.fromkeys(hosts):
+        # A tail without digits leaves the last number to the middle group.
         match = re.fullmatch(r"(.*?)(\d{1,20})(\D*)", host, re.ASCII)
         if match is None:
             alone.append(host)
         else:
+            # By the width, too: n1 and n01 are different names.
             groups.setdefault((match[1], len(match[2]), match[3]), []).append(int(match[2]))
     return ",".join(alone + [_bracket(*key, sorted(numbers)) for key, numbers in groups.items()])
 

@@ -36,6 +36,7 @@ def limit_s(text: str) -> float:
             "1-12 (days-hours) or 90 (minutes)"
         )
     parts = [int(part) for part in text.split(":")]
+    # SLURM reads 90 as minutes, and 90:30 as minutes and seconds.
     hours, minutes, seconds = parts if len(parts) == 3 else (0, *parts, 0)[:3]
     return 3600.0 * hours + 60 * minutes + seconds
 

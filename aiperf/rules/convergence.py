@@ -90,5 +90,6 @@ def points_of(trainings: Sequence[Sequence[tuple[float, int, int]]], at_epochs: 
 
 def _best(training: Sequence[tuple[float, int, int]], epochs: float) -> tuple[float, int] | None:
     """The lowest error by this much work, and its wrong images; None before the first epoch."""
+    # Half an image stands for none, since 0 has no logarithm.
     known = [(max(wrong, 0.5) / images, wrong) for work, wrong, images in training if work <= epochs]
     return min(known, default=None)

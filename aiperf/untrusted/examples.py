@@ -71,6 +71,7 @@ def fields(message: memoryview) -> list[Field]:
 def varint(message: memoryview, position: int) -> tuple[int, int]:
     """A whole number at a position, and the position behind it."""
     value = shift = 0
+    # A number of 64 bits takes at most ten bytes of seven bits each.
     while position < len(message) and shift < 70:
         byte = message[position]
         value |= (byte & 0x7F) << shift

@@ -107,6 +107,7 @@ def described(head: bytes, name: str = "") -> str:
 
 def _text(head: bytes) -> str:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        # The head may have been cut within a character, which has two bytes at least.
         head = head[: len(head) & ~1].decode("utf-16", "replace").encode()
     head = head.removeprefix(codecs.BOM_UTF8)
     if _PAGE.match(head):

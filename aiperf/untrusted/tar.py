@@ -54,6 +54,7 @@ def tar_members(stream: Stream, end: int, start: int = 0) -> Iterator[Member]:
             raise TarError("it is larger than it may be, or ends before its end")
         stream.seek(position)
         block = stream.read(BLOCK)
+        # An archive ends with two blocks of zeros, of which the first one says enough.
         if block == bytes(BLOCK):
             return
         header = _header(block)

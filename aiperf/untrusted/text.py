@@ -95,6 +95,7 @@ def cut(text: str, most: int = LINE_CHARACTERS) -> str:
 def as_message(lines: Iterable[object], most: int = MESSAGE_BYTES) -> str:
     """Lines for a terminal, none too long, and no more of them than fit."""
     found = [for_terminal(cut(str(line))) for line in lines]
+    # The rest is for the line that says how many more there are.
     kept = _fitting(found, most - 40)
     return "\n".join(found[:kept] + ([f"  and {len(found) - kept} more"] if kept < len(found) else []))
 

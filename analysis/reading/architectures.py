@@ -120,6 +120,7 @@ def _in_families(names: Iterable[str], sources: Mapping[str, str]) -> list[str]:
             name = stack.pop()
             if name not in ordered:
                 ordered[name] = None
+                # Reversed, since the last one on a stack comes first.
                 stack += reversed(children.get(name, []))
     return list(ordered)
 

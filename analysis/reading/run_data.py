@@ -124,6 +124,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         files = read_history(paths, workers, primaries, ledger, inspection.view.primary)
         gathered = _gather(files, inspection, superseded)
         architectures = Architectures(paths, gathered.architectures, inspection.claims(), workers)
+        # Behind the last file: only then are the offsets of all clocks known.
         telemetry = gather_telemetry(samples, ledger.offsets_ms)
         nodes = read_measured(paths, ledger)
         costs = read_costs(paths, ledger)

@@ -58,6 +58,8 @@ MOST_UNREADABLE = 1000
 MJ_PER_J = 1000
 
 
+# A long run has millions of samples, which refer to nothing that refers back: the garbage collector
+# need not visit them.
 class _Accelerator(CardHealth, gc=False):
     """Kept values of an accelerator; NaN: it does not report them."""
 
@@ -151,6 +153,7 @@ def _lines(file: Path) -> Iterator[bytes | None]:
 def _mean_percent(samples: Sequence[_Line], name: str) -> Series:
     """Mean of what DCGM measured of each accelerator, in percent."""
     every = [[getattr(part, name) for part in sample.dcgm or ()] for sample in samples]
+    # DCGM writes a number far above 1 where it has no value (DCGM_FP64_BLANK).
     known = [[value for value in values if 0 <= value <= 1] for values in every]
     return np.array([100 * sum(values) / len(values) if values else np.nan for values in known], np.float64)
 

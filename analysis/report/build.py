@@ -392,6 +392,7 @@ def _failures(data: RunData, state: State, trials: tuple[TrialPart, ...]) -> tup
             found.append(
                 FailurePart(t_s=None, what=what, reason="no record says why", lost_operations=0, replica=number)
             )
+    # What no loss of a replica has taken along is a failure of its own.
     found += [
         FailurePart(
             t_s=trial.ended_s,

@@ -65,6 +65,7 @@ def spans(data: RunData, entry: ReplicaLedger) -> Spans:
     every = joined([Moments.of([]), *lives])
     # At equal times, one life ends before the next begins.
     moments = every.only(np.argsort(every.times_ms, kind="stable"))
+    # It is down until its first life begins; the moment at the end closes the last span.
     begin, end = (Moments.of([(time_ms, code(DOWN), -1)]) for time_ms in (start_ms, end_ms))
     return Spans.between(joined([begin, moments, end]), start_ms, end_ms)
 

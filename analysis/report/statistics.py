@@ -79,6 +79,7 @@ def _jackknifed(data: RunData, trials: Sequence[TrialPart]) -> tuple[int, str, f
         return count, "replicas", jackknife_error(left_out)
     block_ms = min(GRID_MS, max(1, data.duration_ms // BLOCKS))
     points = data.course.timeline(data.start_ms, data.end_ms, block_ms)
+    # A point has the mean rate since the start: times its time it is the work until then.
     done = [0.0, *(point.ops * point.t_ms / 1000 for point in points)]
     times = [0, *(point.t_ms for point in points)]
     blocks = [
@@ -129,6 +130,7 @@ def _error(work: WorkColumns, end_ms: int) -> IntervalPart | None:
     if not 0 <= wrong <= count:  # a damage, which the rules report
         return None
     low, high = wilson(wrong, count)
+    # Half an image stands for none, since 0 has no logarithm.
     least = 1 / (2 * count)
     return IntervalPart(value=max(wrong / count, least), low=max(low, least), high=high)
 

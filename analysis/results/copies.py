@@ -90,6 +90,7 @@ def contest(results: Sequence[RunResult]) -> Contest:
 def _epochs_in_common(evidence: tuple[bytes, ...]) -> Mapping[tuple[int, int], int]:
     """The number of epochs that two results have in common, by their places, of pairs with any."""
     every = np.sort(np.concatenate([numbers_of(b""), *map(numbers_of, evidence)]))
+    # No result has a number twice, so equal neighbours are of different results.
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
     own = [_among(numbers_of(each), repeated) for each in evidence]
     every = np.concatenate([repeated[:0], *own])
@@ -100,6 +101,7 @@ def _epochs_in_common(evidence: tuple[bytes, ...]) -> Mapping[tuple[int, int], i
     begins, distance = np.arange(len(every)), 1
     # Equal numbers are neighbours now, in the order of places: the next one first, then the others.
     while len(begins := begins[: np.searchsorted(begins, len(every) - distance)]):
+        # Whatever differs at this distance differs at all greater ones, since the numbers ascend.
         begins = begins[every[begins] == every[begins + distance]]
         pairs, times = np.unique(np.stack([places[begins], places[begins + distance]]), axis=1, return_counts=True)
         for first, second, count in zip(*pairs.tolist(), times.tolist(), strict=True):
@@ -112,6 +114,7 @@ def _among(numbers: Numbers, some: Numbers) -> Numbers:
     """Those of the numbers that are among some, which are in ascending order."""
     if not len(some):
         return some
+    # A number above all of `some` would be looked up behind its end.
     found: Numbers = numbers[some[np.searchsorted(some, numbers).clip(max=len(some) - 1)] == numbers]
     return found
 

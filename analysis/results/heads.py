@@ -154,6 +154,7 @@ def _times_by_record(data: RunData, arrivals: Iterable[Arrival]) -> Mapping[tupl
     for arrival in arrivals:
         wanted.setdefault(arrival.writer, set()).add(arrival.sequence)
     for file in data.paths.history_files("primary"):
+        # What follows the last newline is a record that was not written to its end.
         lines = read_from(file).split(b"\n")[:-1] if file.stem in wanted else []
         for number in wanted.get(file.stem, ()):
             if number < len(lines):

@@ -151,6 +151,7 @@ class Ranking:
         if self.order != "energy":
             yield "", rows
             return
+        # Rows of one basis are neighbours: it comes before the measure in their order.
         for basis, own in groupby(rows, lambda row: row.energy_basis):
             yield basis or "no energy that can be compared", tuple(own)
 

@@ -132,6 +132,7 @@ def signer_of(signed: bytes, signature: Path, signers: Path) -> tuple[str | None
     found = _ssh_keygen(["-Y", "find-principals", "-s", str(signature), "-f", str(signers)], b"")
     identities = found.stdout.decode(errors="replace").split("\n") if found.returncode == 0 else []
     done = found
+    # One key may be listed for several identities, each with its own namespaces and dates.
     for identity in filter(None, identities):
         words = ["-Y", "verify", "-n", NAMESPACE, "-I", identity, "-f", str(signers), "-s", str(signature)]
         done = _ssh_keygen(words, signed)

@@ -177,11 +177,13 @@ def _unwound_by_signals() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def leave(number: int, _: object) -> None:
+        # A second signal must not break off the removal that the first one leads to.
         for other in before:
             signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     for number, handler in before.items():
+        # Whoever ignores a signal, such as nohup, or handles it, is left alone.
         if handler == signal.SIG_DFL:
             signal.signal(number, leave)
     try:

@@ -166,6 +166,7 @@ def open_archive(archive: Path, folder: Path) -> Path:
 def _unpack(archive: Path, folder: Path) -> None:
     # As a stream: what follows a refused member is never unpacked, nor is a gap between two.
     packed = max(LEAST_LIMIT, MOST_RATIO * archive.stat().st_size)
+    # Read twice: only run.json says how many replicas there are, and so how large a package may be.
     limit = min(packed, most_bytes(_manifest(archive, min(packed, BASE_BYTES))))
     ignored: list[str] = []
     with gzip.open(archive) as unpacked:
@@ -174,6 +175,8 @@ def _unpack(archive: Path, folder: Path) -> None:
                 raise RunDirectoryError(f"{archive} is not a submission package: it has too many files")
             if member.folder:
                 continue
+            # A name that leads out of the folder is not ignored but refused, whatever else it looks
+            # like.
             if any(map(is_technical, PurePosixPath(member.name).parts)) and ".." not in member.name:
                 ignored.append(member.name)
                 continue

@@ -94,6 +94,7 @@ def check_size(events: Iterable[yaml.Event]) -> None:
                 total += 1
             case yaml.CollectionEndEvent():
                 anchor, before = open_nodes.pop()
+                # Nodes without an anchor share the key None, which no alias names.
                 sizes[anchor] = total - before
             case yaml.ScalarEvent():
                 total += 1

@@ -31,6 +31,7 @@ ENDED_IN_NNI = "ended in NNI"
 async def _listen(manager: NniManager, dispatcher: Dispatcher) -> None:
     """Follow the tuner's messages until it ends; then end the run."""
     reader = await open_input()
+    # `readline` raises ValueError for a line over its limit.
     with contextlib.suppress(MessageError, ValueError):
         while line := await reader.readline():
             message = decode_to_primary(line)

@@ -98,6 +98,7 @@ class NniRun:
         self._clock = clock
         self._asked_to_stop = False
         nni.silence_stdout()
+        # What an earlier primary printed is not shown again.
         self._shown_bytes = paths.primary_output.stat().st_size if paths.primary_output.exists() else 0
 
     def begin(self) -> EndReason:
@@ -185,6 +186,7 @@ class NniRun:
     def _stop(self, experiment: Experiment) -> None:
         """Stop NNI if it still runs, and wait until the primary has ended the replicas."""
         if state_of(experiment) is None:
+            # NNI registers it at the start; it would wait in vain for a manager that has ended.
             atexit.unregister(experiment.stop)
         else:
             with _output_to(self._paths.nni_output):
@@ -199,6 +201,7 @@ class NniRun:
         with contextlib.suppress(OSError), self._paths.primary_output.open("rb") as output:
             output.seek(self._shown_bytes)
             data = output.read()
+            # A line that is still being written comes with the next look.
             whole = data[: data.rfind(b"\n") + 1]
             self._shown_bytes += len(whole)
             for line in whole.decode(errors="replace").splitlines():
@@ -254,6 +257,7 @@ def _manager_environment() -> Iterator[None]:
 @contextlib.contextmanager
 def _output_to(log: Path) -> Iterator[None]:
     """Redirect the output of this process and of new children to a log."""
+    # What Python has buffered belongs to the old output.
     sys.stdout.flush()
     kept = [(number, os.dup(number)) for number in (1, 2)]
     with open_log(log) as stream:

@@ -59,11 +59,14 @@ def follow(paths: RunPaths, parameters: dict[str, Any], clock: Clock) -> End:
     """Report the epochs of a job until it ends."""
     follower = Follower(paths, parameters["trial"], parameters["replica"])
     while True:
+        # Before the look at the records: a primary that has let go by now has written all of its
+        # own.
         held = is_held_here(paths.claims, otherwise=True)
         for news in follower.look():
             if isinstance(news, End):
                 return news
             _report(news)
+        # A job is offered without it if it failed before it started.
         if "architecture" not in parameters:
             return End(None, failure="its replica was lost before the training began")
         if not held:

@@ -84,8 +84,10 @@ class FabricPass:
                 if isinstance(answer, Listening):
                     come.set_result(answer)
                     answer = await answer_of(visit)
+                # In front, whenever it comes: the times of a meeting are those of rank 0.
                 answers.insert(0, _last(answer))
             finally:
+                # The other ranks wait for it, and would wait for ever.
                 if not come.done():
                     come.set_result(None)
 

@@ -85,6 +85,8 @@ def _steps_breaking_off(repeated: Repeated) -> str:
     if first is None or second is None or repeated.recorded is None:
         return ""
     step = breaking_off(repeated.recorded, first)
+    # Repetitions that differ from each other show a machine whose sums are not repeatable: then a
+    # difference from the run says nothing against it.
     if step is None or first[:step].tobytes() != second[:step].tobytes():
         return ""
     return f"{TO_THE_BIT} up to step {step - 1}, and others from step {step} on"

@@ -174,6 +174,7 @@ class OutcomeTable:
             self._remove(old)
         self.all[new.trial] = self._changed[new.trial] = new
         first = self.first.setdefault(new.started.architecture, new.started)
+        # Records are read writer by writer, so that the start of an earlier trial may come later.
         if new.trial < first.trial:
             self.first[new.started.architecture] = new.started
         self.points += new.started.point > 0

@@ -119,6 +119,8 @@ class Channel(RankReporter):
         try:
             self._socket.sendall(encode(message))
         except OSError:
+            # Not sys.exit: this may be any thread, and an ordinary end waits for those of the
+            # framework.
             os._exit(ORPHANED_EXIT)
 
     def _listen(self) -> None:

@@ -40,6 +40,7 @@ def check_exchanges(trace: TrialTrace[Any], view: RunView) -> Iterator[Damage]:
         yield from _unreported(trace, {"group 0": groups[0], **_named(servers, training.parameter_servers)})
         yield from _sums(trace, groups, servers)
         known = images_of_epoch(view) if not view.is_science else None
+        # Rounded up: where the images do not divide evenly, the first groups have one more.
         yield from _shares(groups, -(-known[0] // training.groups) if known is not None else None)
 
 

@@ -64,6 +64,8 @@ def read_meters(paths: RunPaths) -> Meters:
     for name in sorted(named):
         own = [meter for meter in document.meter if meter.file == name]
         try:
+            # Spreadsheets put a byte order mark in front, which would be part of the first column's
+            # name.
             text = read_bounded(folder / name, MOST_BYTES).decode("utf-8-sig", "replace")
         except RunDirectoryError as error:
             problems.append(f"meters/{str(error).removeprefix(f'{folder}/')}")

@@ -51,6 +51,8 @@ def windows_of(data: RunData, work: WorkIntervals) -> Windows:
             continue
         begins, ends = every.begins_ms[own], every.ends_ms[own]
         repeated = _repeated(ledger, ledger.trials[number])
+        # A resumed training begins where its checkpoint was written, so what it repeats comes
+        # first.
         last = int(ends[repeated - 1]) if 0 < repeated <= len(ends) else int(begins[0])
         bounds[place] = (np.array([begins[0], last, ends[-1]]) - start_ms) / 1000
     died = [ledger.work_died_ms(ledger.trials[number]) is not None for number in trials]

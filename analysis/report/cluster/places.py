@@ -78,6 +78,7 @@ def _of_replica(
         ranks[place].append(rank)
     for place, own in ranks.items():
         mask = mask_of(place.cpus)
+        # One of those is the rank itself.
         sharing = sum(number for other, number in nodes[place.node].items() if other & mask) - 1
         yield PlacePart(
             replica=replica,

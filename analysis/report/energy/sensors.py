@@ -46,6 +46,7 @@ def energy(data: RunData, telemetry: Telemetry, work: WorkColumns | None, operat
     """
     start_ms = data.start_ms if data.start_ms is not None else data.end_ms
     best_ms, official_ms = _error_moments(work, data.end_ms)
+    # The end stands in for a moment that never came; the energy until it is left out below.
     ends_ms = [data.end_ms, *(ms if ms is not None else data.end_ms for ms in (best_ms, official_ms))]
     moments = np.array(ends_ms, dtype=np.float64)
     accelerators, cpus = telemetry.energy(start_ms, moments)

@@ -130,6 +130,7 @@ def peak_ops(data: RunData, work: WorkIntervals) -> float | None:
 
 def _curves(data: RunData, work: WorkIntervals) -> Curves:
     """The curves of all trials with intervals that have two points."""
+    # A trial without intervals begins never, so that all of its records are before that.
     begins_ms = np.full(len(data.work), NEVER, np.int64)
     places = np.searchsorted(np.array(data.work.trials, np.int64), np.array(list(work), np.int64))
     begins_ms[places] = work.first_begins_ms()

@@ -193,6 +193,8 @@ def _open(work: WorkColumns, began: Numbers, end_ms: int) -> Parts:
     last_epochs[epochs[:, 0]], begins[epochs[:, 0]] = epochs[:, 2], epochs[:, 1]
     np.maximum.at(last_ms, work.reports[:, 0], work.reports[:, 1])
     reports = np.unique(work.reports[:, 0])
+    # Without reports the same work is that of completed epochs: the difference is what reports
+    # alone stand for.
     before = WorkColumns(work.costs, work.died_ms, work.epochs, work.reports[:0]).images_done(end_ms)
     trained, evaluated = (
         every[reports] - own[reports] for every, own in zip(work.images_done(end_ms), before, strict=True)

@@ -75,6 +75,7 @@ def _turns(model: Model, end_ms: int) -> Iterator[tuple[int, int, int]]:
         for trial in model.trials
         if trial.issued is not None and trial.issued_ms is not None and trial.issued_ms <= end_ms
     ]
+    # A turn lasts until the next job; the end closes the last one.
     for (begin_ms, replica), (until_ms, _) in pairwise([*sorted(issued), (end_ms, -1)]):
         yield replica, begin_ms, until_ms
 

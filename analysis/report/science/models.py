@@ -93,6 +93,7 @@ def models_of(data: RunData) -> list[Model]:
 def _models(data: RunData) -> list[Model]:
     found: dict[tuple[str, int], list[TrialLedger]] = defaultdict(list)
     for _, trial in sorted(data.ledger.trials.items()):
+        # The job names the model; where the primary's file lacks it, the training does.
         for body in (trial.issued, trial.workload):
             if body is not None and body.workload is not None and body.instance is not None:
                 found[body.workload, body.instance].append(trial)

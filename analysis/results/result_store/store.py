@@ -73,12 +73,15 @@ def open_store(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
         _look(path, write)
         # Not `ro` for reading: whoever opens it next undoes what a killed writer left.
         uri = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'rw'}"
+        # Level None: Python begins no transaction on its own.
         with closing(sqlite3.connect(uri, uri=True, timeout=PATIENCE_S, isolation_level=None)) as connection:
             connection.row_factory = sqlite3.Row
             if write:
                 _prepare(connection, path)
             else:
                 _check(connection, path)
+                # The mode allows the undoing of what was left; this refuses everything else that
+                # writes.
                 connection.execute("PRAGMA query_only = 1")
             yield connection
 
@@ -172,6 +175,8 @@ KEY = "PRIMARY KEY (identity)"
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All or nothing, while no other program writes."""
+    # The lock for writing at once: of two programs that have read and then want to write, SQLite
+    # refuses one without waiting.
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -226,6 +231,7 @@ def _stored(value: object) -> object:
 
 def _row(kind: type[Any], found: sqlite3.Row) -> Any:
     """The row of a class. Raises RunDirectoryError if a value is of another type."""
+    # Not strict, since SQLite has 0 and 1 for the truth values.
     return msgspec.convert(dict(found), kind, strict=False)
 
 
@@ -255,5 +261,6 @@ def load_store(path: str | Path) -> dict[str, pd.DataFrame]:
     Raises RunDirectoryError if the file is not a store of results.
     """
     with open_store(Path(path)) as connection:
+        # pandas expects tuples.
         connection.row_factory = None
         return {table: pd.read_sql_query(f"SELECT * FROM {table}", connection) for table in TABLES}  # noqa: S608

@@ -131,6 +131,8 @@ def trend(facts: Iterable[Facts], by: By = "system", since: str | None = None) -
     quick. By node there are screenings alone. With `since`, results from then on are shown, and
     compared with all before. Runs that never started have no date and come first.
     """
+    # Reversed, since a later item replaces an earlier one: of copies the first that was given
+    # stays.
     found = sorted({item.row.identity: item for item in reversed([*facts])}.values(), key=_made)
     parts = _nodes(found) if by == "node" else {**_runs(found), **_kinds(found)}
     series = [_judged(key, rows, since) for key, rows in parts.items()]
@@ -224,6 +226,7 @@ def _nodes(found: Sequence[Facts]) -> dict[Key, list[TrendRow]]:
             key: Key = ("screening", device.node, f"{device.device} ({device.kind}), {_screening(row)}", row.system)
             own[device.node, row.system, row.quick].add(key)
             parts.setdefault(key, []).append(_screened(row, device.status, _rates(device)))
+    # Not in the loop above: only behind it are all devices of a node known.
     for row, node in lost:
         missing: Key = ("screening", node, f"no device answered, {_screening(row)}", row.system)
         for key in own.get((node, row.system, row.quick)) or [missing]:
@@ -262,6 +265,7 @@ def _judged(key: Key, rows: Sequence[TrendRow], since: str | None) -> Series:
     if since is not None:
         first, latest = ([row for row in before if ((row.made or "") >= since) == late] for late in (False, True))
     else:
+        # At most half of them each, so that no result is on both sides of the comparison.
         size = min(WINDOW, len(before) // 2)
         first, latest = before[:size], before[len(before) - size :]
     return Series(

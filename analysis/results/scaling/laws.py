@@ -120,6 +120,8 @@ def _fit(law: _Law, runs: Sequence[SizedRate], sizes: Sequence[int]) -> Fit:
     rate = np.array([run.rate / unit for run in runs], float)
     relative = _relative_errors(runs)
     response = law.response(size, rate)
+    # A rate and its inverse have the same relative error, so one weight serves every form. Only the
+    # ratios of the errors matter: their scale comes from the scatter about the line.
     weight = 1 / (relative * response)
     design = np.column_stack(law.terms(size)) * weight[:, None]
     found, _, _, _ = np.linalg.lstsq(design, response * weight, rcond=None)
@@ -138,9 +140,12 @@ def _fit(law: _Law, runs: Sequence[SizedRate], sizes: Sequence[int]) -> Fit:
     least: float | None = None
     most: float | None = None
     if quantile and variance is not None:
+        # The interval is for one more run: it has its own scatter besides the uncertainty of the
+        # line.
         own = float(np.median(relative)) * expected
         half = quantile * sqrt(variance * (float(row @ inverse @ row) + own * own))
         least, most = (law.rate(place, value) for value in (expected - half, expected + half))
+        # An inverse is largest where the rate is least.
         least, most = (least, most) if law.direct else (most, least)
     grid = np.geomspace(1, place, CURVE_POINTS)
     curve = np.column_stack(law.terms(grid)) @ found
@@ -180,6 +185,7 @@ def _fieller(
     )
     square, line, constant = bottom**2 - under, top * bottom - mixed, top**2 - own
     inside = line**2 - square * constant
+    # The denominator cannot be told from 0, so the ratio has no bound on one side at least.
     if square <= 0 or inside < 0:
         return None, None
     return (line - sqrt(inside)) / square, (line + sqrt(inside)) / square

@@ -240,6 +240,8 @@ class Runner:
         """List the batches that memory allows, up to a size. Raises UnsupportedError for none."""
         works = [Work(case, direction, batch) for batch in self.batches]
         found = [works[0]]
+        # Outside of the loop: without memory for even the smallest batch there is nothing to
+        # measure.
         copies_of(works[0], ITEM_SIZES[self.precision])
         for work in works[1:]:
             try:

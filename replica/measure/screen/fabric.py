@@ -84,6 +84,7 @@ class Rank:
         limit = timedelta(seconds=meet.limit_s)
         store = self._store(meet, limit, send)
         if self._own_interface is None:
+            # An earlier order of this process may have set it.
             os.environ.pop(GLOO_INTERFACE, None)
             if meet.one_host:  # the address of its name may not reach even itself
                 os.environ[GLOO_INTERFACE] = "lo"
@@ -136,6 +137,7 @@ class Rank:
         run, exact = self._job(collective, size, meet)
         self._block(run, 1)  # connects the ranks
         once_s = self._agreed(self._block(run, 1))
+        # Every rank has to make the same number of calls, or the collective would wait forever.
         calls = max(1, min(MOST_OF_A_BLOCK, int((QUICK_BLOCK_S if meet.quick else BLOCK_S) / max(once_s, 1e-9))))
         blocks = [self._agreed(self._block(run, calls)) / calls for _ in range(1 if once_s > LONGEST_S else BLOCKS)]
         low, high = np.percentile(blocks, (10, 90))

@@ -40,6 +40,7 @@ _DISTRIBUTIONS: dict[str, Callable[..., Value]] = {
     "randint": lambda rng, low, high: rng.randrange(int(low), int(high)),
     "uniform": lambda rng, low, high: rng.uniform(low, high),
     "quniform": lambda rng, low, high, quantum: _rounded(rng.uniform(low, high), low, high, quantum),
+    # exp(log(x)) may differ from x in its last bits, and lie beyond the bounds.
     "loguniform": lambda rng, low, high: min(max(math.exp(rng.uniform(math.log(low), math.log(high))), low), high),
     "qloguniform": lambda rng, low, high, quantum: _rounded(
         math.exp(rng.uniform(math.log(low), math.log(high))), low, high, quantum

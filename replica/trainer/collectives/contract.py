@@ -84,6 +84,7 @@ class Collective(ABC):
         `sums` are this rank's loss and images: its mean gradient weighs as much as its images.
         """
         weighted = [gradient * sums[1] for gradient in gradients]
+        # Loss and images travel with the gradients: a second all-reduce would cost its latency.
         *summed, totals = self.sum_tensors([*weighted, sums], GRADIENTS)
         return totals, [gradient / totals[1] for gradient in summed]
 

@@ -51,6 +51,8 @@ class TFRecordSource(Shards):
                 tf.constant([piece.take for piece in own], tf.int64),
             )
         )
+        # Deterministic: an epoch is a function of its seed, whatever the order in which reads
+        # return.
         records = listed.interleave(
             lambda file, skip, take: tf.data.TFRecordDataset(file, buffer_size=READ_BUFFER_BYTES).skip(skip).take(take),
             cycle_length=cycle,

@@ -243,6 +243,7 @@ def normalise_by(model: Any, operation: Normalise, axes: int | None = None) -> N
             continue
         known = len(layer.input.shape)
         if axes in (None, known) and layer.axis in (-1, known - 1):
+            # An attribute of the instance hides the method of its class, which Keras would call.
             layer.call = partial(_normalise, layer, layer.call, operation)
 
 

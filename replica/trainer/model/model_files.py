@@ -63,6 +63,7 @@ def _memory(more: int) -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_AS)
     limit = psutil.Process().memory_info().vms + more
     if before[0] == resource.RLIM_INFINITY or limit < before[0]:
+        # The soft limit alone: a lower hard one could not be raised again.
         resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
     try:
         yield

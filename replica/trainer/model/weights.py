@@ -31,6 +31,7 @@ def write_model(model: Any, weights: Weights) -> None:
     """Set a model's weights."""
     for node, arrays in weights.items():
         layer = model.get_layer(node)
+        # Keras has a depthwise kernel in another shape, with its elements in the same order.
         layer.set_weights([a.reshape(w.shape) for a, w in zip(arrays.values(), layer.weights, strict=True)])
 
 

@@ -40,6 +40,7 @@ def transfer(wave_numbers: NDArray[np.float64], cosmology: Cosmology) -> NDArray
 
     q = k / Gamma with the shape parameter Gamma = Omega_m h, for k in h/Mpc.
     """
+    # The formula is 0 / 0 at k = 0, where its limit is 1.
     q = np.maximum(wave_numbers, 1e-12) / (cosmology.omega_m * cosmology.h)
     inner = 1 + 3.89 * q + (16.1 * q) ** 2 + (5.46 * q) ** 3 + (6.71 * q) ** 4
     found: NDArray[np.float64] = np.log1p(2.34 * q) / (2.34 * q) * inner**-0.25
@@ -79,6 +80,7 @@ def _amplitude(cosmology: Cosmology) -> float:
     k = np.exp(logarithms)
     x = k * SIGMA_RADIUS
     window = 3 * (np.sin(x) - x * np.cos(x)) / x**3
+    # The third k is that of dk = k d(ln k).
     variance = np.trapezoid(k**3 * _shape(k, cosmology) * window**2, logarithms) / (2 * np.pi**2)
     return float(cosmology.sigma_8**2 / variance)
 

@@ -86,6 +86,7 @@ def sample(seed: int, number: int, size: int) -> tuple[NDArray[np.float32], NDAr
 def collide(rng: np.random.Generator, process: Process) -> Particles:
     """Draw the particles of one collision."""
     jets = 2 + int(rng.poisson(process.extra_jets))
+    # Random numbers may be 0 and never 1, so that their difference from 1 can take this power.
     total = LEAST_ENERGY * (1 - rng.random()) ** (-1 / SPECTRAL_INDEX)
     energies = total * rng.dirichlet(np.full(jets, process.sharing))
     etas = rng.normal(0, process.eta_spread, jets)

@@ -35,6 +35,7 @@ def fuse_normalisation(model: Any) -> None:
 
 
 def _fused(layer: Any, inputs: Any) -> tuple[Any, Any, Any]:
+    # In training the moments must be empty: the operation finds those of the batch.
     outputs, mean, unbiased, *_ = tf.raw_ops.FusedBatchNormV3(
         x=inputs,
         scale=layer.gamma.value,

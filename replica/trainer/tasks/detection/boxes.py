@@ -125,6 +125,7 @@ def random_order(draws: Any, count: int, stream: int) -> Any:
 
     `draws` (N,) decides the order, and `stream` makes several orders from one draw.
     """
+    # 24 bits of the draw and 6 for the stream fit into the 31 of a positive int32.
     start = ops.cast(ops.floor(draws * DRAWS), "int32") * 64 + stream
     # Consecutive numbers differ, and the finaliser, made of invertible steps, keeps them different.
     mixed = _mixed(start)[:, None] + ops.arange(count, dtype="int32")[None, :]
