@@ -137,6 +137,8 @@ def torch_graph(step: Step) -> Step:
 
     if not torch.cuda.is_available():
         return step
+    # What libraries allocate and choose at their first calls must not happen within the capture of
+    # a graph, and PyTorch asks for these calls on another stream than the default one.
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -185,6 +187,8 @@ def jax_loss(weights: Any, moving: Any, images: Any, labels: Any) -> Any:
         value = lax.conv_general_dilated(
             value, kernel.astype(low), (strides[name],) * 2, edges, dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
+        # Sums over a batch do not fit the 8 significant bits of bfloat16. By the mean of squares
+        # one pass over the values gives both moments.
         wide = value.astype(jnp.float32)
         mean, square = wide.mean((0, 1, 2)), (wide * wide).mean((0, 1, 2))
         variance = square - mean * mean

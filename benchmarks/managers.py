@@ -53,6 +53,7 @@ def spent(run: int) -> list[tuple[str, float]]:
     found = []
     for process in family(run)[1:]:
         words, memory = command(process), ask(process.memory_full_info, None)
+        # The command line of a shell has all words of the process that it starts.
         if memory is not None and not words.startswith("/bin/sh"):
             found += [(part, memory.uss / MIB) for part, word in PARTS.items() if word in words]
     return found

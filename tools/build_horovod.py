@@ -115,6 +115,7 @@ def build(source: Path, folder: Path) -> None:
         **settings(),
         "CPLUS_INCLUDE_PATH": f"{include / 'highwayhash'}:{include / 'farmhash_archive/src'}",
         "MAKEFLAGS": f"-j{os.cpu_count()}",  # below `make horovod` there are flags already, which name one job
+        # 1980-01-01, the earliest date that a wheel, which is a ZIP file, can state.
         "SOURCE_DATE_EPOCH": "315532800",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
@@ -142,6 +143,7 @@ def main() -> int:
             for wheel in folder.glob("*.whl"):
                 part = cache / f"{wheel.name}.part"
                 shutil.copy(wheel, part)
+                # Another build that looks meanwhile must find a whole wheel or none.
                 part.replace(cache / wheel.name)
     print(next(cache.glob("*.whl")))
     return 0

@@ -76,11 +76,15 @@ def _build(compiler: str, source: str, name: str, words: list[str]) -> None:
         str(ROOT / "native" / source),
         *words,
         "-Wl,--allow-shlib-undefined",
+        # The places of libraries become RPATH, which unlike RUNPATH is also searched for what they
+        # need in turn.
         "-Wl,--disable-new-dtags",
     ]
     key = key_of(*sorted((ROOT / "native").iterdir()), words=command)
     target, made_of = FOLDER / name, FOLDER / f"{name}.key"
     if not (target.exists() and made_of.exists() and made_of.read_text() == key):
+        # An interrupted build must not leave the old key next to a new library: it would fit again
+        # as soon as the change is undone.
         made_of.unlink(missing_ok=True)
         fresh = target.with_suffix(f".{os.getpid()}")
         subprocess.run([*command, "-o", str(fresh)], check=True)

@@ -95,6 +95,7 @@ def live(root: Path, epochs: int) -> dict[str, list[float]]:
             while len(delays) < epochs:
                 shown = int(browser.execute_script(EPOCHS_SHOWN))
                 seconds_until(partial(more_epochs, browser, shown))
+                # In order of time this is the first epoch that the page did not show yet.
                 delays.append(time.time() - epoch_times_s(root)[shown])
     finally:
         run.send_signal(signal.SIGINT)

@@ -19,6 +19,8 @@ from aiperf.wire.lines import encode
 SIZE = 16 << 20
 CALLS, WARM = 25, 5
 
+# It does not wait for workers, since the other process can only start with the port that is
+# printed.
 BY_HAND = """
 import json, os, sys, time, torch, torch.distributed as dist
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"

@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--caches", type=int, default=4, help="size of a vector in last-level caches (%(default)s)")
     parser.add_argument("--turns", type=int, default=15)
     arguments = parser.parse_args()
+    # Before the stacks are loaded, which read these variables only then.
     os.environ.update(ONE, XLA_FLAGS="--xla_cpu_multi_thread_eigen=false")
     cache, item = last_level_cache(this_host()), ITEM_SIZES[arguments.precision]
     elements = arguments.caches * cache // item
@@ -42,6 +43,7 @@ def main() -> None:
         kernels = [_kernel(name, plan, arguments.precision) for plan in plans]
         rates: list[list[float]] = [[], []]
         for turn in range(arguments.turns):
+            # Neither is always the first of a turn, which may find the core at another pace.
             for place in (0, 1) if turn % 2 else (1, 0):
                 rates[place].append(_rate(kernels[place], plans[place]))
         whole, blocked = map(median, rates)

@@ -128,6 +128,8 @@ def main() -> int:
         run = start(output, arguments.agents, arguments.duration)
         wait_for_release(output, run)
         print(f"  released after {time.monotonic() - began_s:.0f} s, {memory_mb(output):.0f} MB", flush=True)
+        # All kills fall into the first six tenths of the run, as a pause is at most half as long
+        # again: the rest is there to recover.
         pause_s = 0.4 * arguments.duration / arguments.kills
         kills = attack(run, arguments.kills, random.Random(arguments.seed), pause_s)
         code = run.wait()

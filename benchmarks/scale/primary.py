@@ -127,6 +127,7 @@ async def conduct(paths: RunPaths, config: RunConfig, socket: str, seconds: floa
         await measured.is_released.wait()
         start_late_ms = max(late, default=0.0)
         await asyncio.sleep(SETTLE_S)
+        # The lateness of the start is a figure of its own.
         late.clear()
         with cProfile.Profile() if profile is not None else io.StringIO() as profiler:
             wall_s, cpu_s, messages = time.monotonic(), time.process_time(), measured.messages
@@ -173,6 +174,7 @@ def play(scratch: Path, replicas: int, seconds: float, profile: Path | None = No
         command = [sys.executable, "-m", "benchmarks.scale.player", socket, str(REPORTS_PER_HOUR), str(HEARTBEAT_S)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as player:
             assert player.stdout is not None
+            # Its only line before the end says that it listens.
             player.stdout.readline()
             words = [str(paths.root), str(replicas), socket, str(seconds), *([str(profile)] if profile else [])]
             result = subprocess.run(

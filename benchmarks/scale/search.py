@@ -195,6 +195,7 @@ def point_cost(number: int) -> PointCost:
     some = [random_tuner.suggest(SPACE, Tried(), seed) for seed in range(min(number, 200))]
     tried = Tried(tuple(Result(some[place % len(some)], rng.random()) for place in range(number)))
     seconds = []
+    # The places are those of one sequence: the last one draws the suggestions of all before it.
     for partition in (Partition(0, 16), Partition(15, 16)):
         began = time.process_time()
         tpe.suggest(SPACE, tried, 1, partition)

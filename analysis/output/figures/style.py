@@ -37,6 +37,7 @@ LOST_COLOURS = PHASE_COLOURS | {"lost": "#45474f", "repeated": "#83868f", "unrep
 SETTINGS = {
     "font.size": 9,
     "font.family": "sans-serif",
+    # Text stays text: it can be selected and searched, and is shown in a font of the reader's.
     "svg.fonttype": "none",
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -94,6 +95,8 @@ def draw(
 
     `for_papers`: settings of a figure that is saved as PDF, too.
     """
+    # The ids within an SVG are random without a salt. Type 42 embeds TrueType, where publishers
+    # refuse Matplotlib's default, Type 3.
     with mpl.rc_context({**SETTINGS, "svg.hashsalt": name, "pdf.fonttype": 42, **(for_papers or {})}):
         figure = Figure(figsize=(width_in, height_in), layout="constrained")
         paint(figure)

@@ -53,6 +53,7 @@ def network_chart(paths: RunPaths, name: str, ancestor: str) -> Chart | None:
     add_hover(plot, [("layer", "@name"), ("", "@what")], drawn)
     add_legend(plot)
     plot.y_range.start, plot.x_range = 0, Range1d(-1, len(layers))
+    # Heights are logarithms on a linear axis: a logarithmic one has no zero for bars to stand on.
     powers = [2, 4, 6, 8, 10, 12]
     plot.yaxis[0].ticker = FixedTicker(ticks=powers)
     plot.yaxis[0].major_label_overrides = {power: str(2**power) for power in powers}

@@ -33,6 +33,7 @@ def _shares_chart(data: RunData, found: PhaseSummary) -> Chart:
     columns = {"t": middles, **{phase: values.round(2).tolist() for phase, values in parts.items()}}
     plot = new_plot(f"{unit} since the start", "share of all replicas (%)", height=HEIGHT)
     plot.x_range, plot.y_range = Range1d(0, end), Range1d(0, 100)
+    # Bars overlap a little: where they only met, smoothed edges would let the background through.
     drawn = plot.vbar_stack(
         [*parts],
         x="t",

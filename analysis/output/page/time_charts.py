@@ -113,6 +113,8 @@ def _epochs(data: RunData, start_ms: int, unit_s: float) -> Any:
     found["accuracy"] = [round(accuracy, 5) for accuracy in accuracies[known].tolist()]
     found["trial"] = np.array(data.work.trials, np.int64)[work.epochs[known, 0]]
     found["epoch"] = work.epochs[known, 2]
+    # The last key counts first. The others decide between epochs of the same moment, so that a page
+    # is the same each time.
     return found[np.lexsort((found["epoch"], found["trial"], found["accuracy"], found["t"]))]
 
 
@@ -142,6 +144,7 @@ def utilisation_chart(data: RunData) -> Chart | None:
     rows = {label: data.telemetry.binned(name, edges) for label, name in names.items()}
     middles = ((edges[1:] + edges[:-1]) / 2 - edges[0]) / 1000 / unit_s
     plot = new_plot(f"{unit} since the start", "in use (%)", height=220)
+    # Above 100, else a line at full use would be cut to half its width.
     plot.x_range, plot.y_range, drawn = Range1d(0, data.duration_ms / 1000 / unit_s), Range1d(0, 102), []
     for colour, (label, values) in zip(COLOURS, rows.items(), strict=False):
         there = ~np.isnan(values)
