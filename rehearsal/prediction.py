@@ -256,6 +256,7 @@ def _groups(groups: int, samples: Sequence[Exchange | None]) -> PredictedGroups 
         group_share=_band([sample.group_share for sample in known]),
         busiest_server=known[0].busiest_server,
         busy_share=busy,
+        # The load of a server grows with the groups, each of which brings as many updates.
         saturated_groups=int(groups / busy.value) if busy.value > 0 else None,
     )
 

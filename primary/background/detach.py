@@ -39,6 +39,7 @@ def detach(paths: RunPaths, clock: Clock, format_: str) -> int | None:
         for number in OUTPUTS:
             redirect(number, log)
         return None
+    # A claim alone is no start: the first record comes after it.
     while (holder := find_holder(paths.claims, clock.utc_ms())) is None or len(paths.history_files("primary")) == begun:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

@@ -48,6 +48,7 @@ class HeadLines:
         if passed >= self._next:
             if self._next == 0:
                 self._say(EXPLANATION)
+            # What was missed, as by a machine that slept, is not made up for.
             self._next = passed + 1
             self._announce(f"{passed * GRID_MS / 3_600_000:.1f} h")
         self._note_problems()

@@ -28,6 +28,7 @@ def _stop(arguments: argparse.Namespace) -> int:
     with contextlib.suppress(ProcessLookupError):
         os.kill(holder.pid, signal.SIGTERM)
     warn(f"aiperf: {holder} is asked to end the run; repeat the command to end it without waiting")
+    # Another primary may take the run over meanwhile: that one was not asked to end it.
     while (now := _living_holder(paths, clock)) is not None and now.pid == holder.pid:
         clock.pause(LOOK_INTERVAL_S)
     if arguments.format == "json":

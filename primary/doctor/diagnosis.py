@@ -106,6 +106,8 @@ async def _clock_offset(clock: Clock, process: ReplicaProcess, talk: Talk | None
     if not isinstance(reply, ClockReply):
         raise MessageError(f"expected the time from the examiner, got {type(reply).__name__}")
     trip_ms = (clock.monotonic_s() - sent_s) * 1000
+    # The answer may have been given at any moment of the trip, and both times are whole
+    # milliseconds.
     return ClockOffset(round(reply.utc_ms - sent_ms - trip_ms / 2), round(trip_ms / 2) + 1)
 
 

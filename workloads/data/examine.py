@@ -127,6 +127,7 @@ def blocks(opened: OpenFile, problems: list[str]) -> Iterator[tuple[int, Rows]]:
             problems.append(str(error))
         else:
             yield start, rows
+            # Behind a damaged sample it begins with one again, and grows up to the size in memory.
             count = max(1, min(2 * count, BLOCK_BYTES // max(1, rows[0].nbytes // len(rows[0]))))
         start = stop
 

@@ -115,6 +115,7 @@ async def rows_of(device: Device, words: tuple[str, ...], begin: bytes, ready: a
     """The rows of a process, which gets `begin` when all are ready."""
     process = await spawn(words, None, device.environment)
     assert process.stderr is not None
+    # Read all the while: a process whose pipe is full would wait in the middle of its measures.
     errors = asyncio.create_task(_end_of(process.stderr))
     rows: list[Row] = []
     try:

@@ -41,6 +41,7 @@ class Fabric:
 
         first = asyncio.create_task(self._exchange(self._devices[0], order, listening))
         await asyncio.wait((first, come), return_when=asyncio.FIRST_COMPLETED)
+        # If rank 0 has ended without listening there is nothing to join.
         others = [
             self._exchange(device, _as_rank(order, rank, come.result()), listening)
             for rank, device in enumerate(self._devices[1 : order.size], 1)

@@ -40,6 +40,7 @@ def open_library() -> tuple[ctypes.CDLL, bool]:
     on_gpus = library().with_name(CUDNN)
     if on_gpus.is_file():
         loaded = ctypes.CDLL(str(on_gpus))
+        # Without a declaration ctypes takes a result for an int of 32 bits.
         loaded.micro_devices.restype = ctypes.c_int64
         if loaded.micro_devices() > 0:
             return loaded, True

@@ -118,6 +118,7 @@ def _of_run(arguments: argparse.Namespace) -> ProfileSettings:
     started = {number: trial for number, trial in trials.items() if trial.started is not None}
     if not started:
         raise UsageError(f"{arguments.run}: no trial has started")
+    # Of trials of the same quality the first, whatever their order in the ledger.
     best = max(started, key=lambda number: (started[number].quality or 0.0, -number))
     number = best if arguments.trial is None else arguments.trial
     body = started[number].started if number in started else None

@@ -287,6 +287,7 @@ def _times(settings: ProfileSettings, subject: Subject, recording: Recording) ->
     parts = [recording.within(step) for step in steps]
     events = [event for part in parts for event in part.events]
     walls = [wall_times(step, part) for step, part in zip(steps, parts, strict=True)]
+    # The timeline is that of the step of median length.
     middle = sorted(range(len(steps)), key=lambda number: steps[number].seconds)[len(steps) // 2]
     layers = layer_times(events, len(steps), subject.architecture, subject.rule_set, settings.batch_size)
     return {

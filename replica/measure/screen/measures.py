@@ -129,6 +129,7 @@ def copy_rates(
                 torch.accelerator.synchronize()
             return copies * SIZE / (seconds() - began)
 
+        # Not counted: the first block also maps pages and loads kernels.
         block()
         rates = [block() for _ in range(BLOCKS)]
         low, high = np.percentile(rates, (10, 90))
@@ -157,6 +158,7 @@ def decoding_rate(cpus: int, seconds: Callable[[], float]) -> tuple[float, float
     image = encoded_image()
     work = [image] * IMAGES_OF_A_CPU * cpus
     with ThreadPoolExecutor(cpus) as pool:
+        # The threads start with the first work that they get.
         list(pool.map(decoded, work[: 2 * cpus]))
         rates = [_rate(pool, work, seconds) for _ in range(BLOCKS)]
     low, high = np.percentile(rates, (10, 90))

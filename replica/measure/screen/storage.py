@@ -122,6 +122,7 @@ def writes(subject: Subject) -> Row:
     data = os.urandom(MIB)
 
     def write(number: int) -> float:
+        # A few files again and again: a fast disk would be filled within seconds.
         with (subject.folder / f"written-{number % BLOCKS}").open("wb") as stream:
             for _ in range(FILE_BYTES // MIB):
                 stream.write(data)
@@ -232,6 +233,8 @@ def _dropped(descriptor: int) -> bool:
         return False
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     try:
+        # With this flag the kernel gives only what it has in its cache, and refuses everything
+        # else.
         return os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT) == 0
     except BlockingIOError:
         return True

@@ -118,6 +118,7 @@ def _sample(content: bytes) -> Rows:
         raise ValueError(f"lacks {' and '.join(missing)}; it has {has}")
     # Feature: bytes_list = 1, float_list = 2; both have their values in field 1.
     counts = np.frombuffer(only(only(features["x"], 1), 1), "<i2")
+    # A cube root in floats may fall just short of the whole number; the check below is in integers.
     side = round((counts.size / _CHANNELS) ** (1 / 3))
     if counts.size == 0 or side**3 * _CHANNELS != counts.size:
         raise ValueError(f"x has {counts.size} values, which are not a cube of {_CHANNELS} channels")

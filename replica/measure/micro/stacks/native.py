@@ -43,6 +43,7 @@ class NativeStack:
     def __init__(self) -> None:
         self._library, self._gpu = open_library()
         self._library.micro_version.restype = ctypes.c_char_p
+        # A pointer: as an int, the default of ctypes, it would lose its upper half.
         self._library.micro_create.restype = ctypes.c_void_p
 
     def version(self) -> str:

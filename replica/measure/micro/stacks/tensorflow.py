@@ -37,6 +37,8 @@ class TensorFlowStack:
             fused = True if work.case.operator == "triad" else None
             kernel = TensorFlowKernel(tf.function(_function(work), autograph=False, jit_compile=fused), tensors)
             try:
+                # The first call traces and compiles: what the device cannot do shows here, not
+                # while it is timed.
                 kernel.call(0)
             except (tf.errors.OpError, NotImplementedError, ValueError) as error:
                 raise UnsupportedError(f"tensorflow on {self.device()}: {str(error).splitlines()[0]}") from None

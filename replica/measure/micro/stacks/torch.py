@@ -99,6 +99,7 @@ class TorchKernel:
 
 
 def _pads(case: Case) -> list[int]:
+    # PyTorch names the last axis first.
     return [side for pair in reversed(case.padding) for side in pair]
 
 

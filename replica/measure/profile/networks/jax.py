@@ -21,6 +21,8 @@ class JaxNetworkSteps(KerasState):
         super().__init__(model, optimiser, collective)
         images = jax.ShapeDtypeStruct((batch_size, *model.input_shape[1:]), "float32")
         values = jax.tree.map(lambda value: jax.ShapeDtypeStruct(value.shape, value.dtype), self._values())
+        # The results take the memory of the variables, as in a training: else a step would need
+        # room for both.
         self._program = jax.jit(self._step, donate_argnums=(0, 1, 2)).lower(*values, images).compile()
         self._score = jax.jit(self._loss_of).lower(*values[:2], images).compile()
 
@@ -39,6 +41,8 @@ class JaxNetworkSteps(KerasState):
         def scaled(trained: Values) -> Any:
             outputs, after = self._model.stateless_call(trained, others, images, training=True)
             loss = mean_square(outputs)
+            # In float16 the optimiser keeps the scale of the loss in a variable: it is to be the
+            # traced one.
             with keras.StatelessScope(state_mapping=list(zip(self._optimiser.variables, own, strict=True))):
                 return self._optimiser.scale_loss(loss), (loss, after)
 

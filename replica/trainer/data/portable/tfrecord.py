@@ -49,6 +49,7 @@ class PortableTFRecordSource(Shards):
             shard = turns.popleft()
             block = list(islice(shard, BLOCK))
             yield from ((encoded, label - 1) for label, encoded in block)
+            # A block that is not full is the last one of its shard.
             if len(block) == BLOCK:
                 turns.append(shard)
             else:

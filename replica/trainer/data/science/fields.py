@@ -37,6 +37,7 @@ class FieldSource(ScienceSource):
     def _cut(counts: NDArray[np.int16], part: int) -> NDArray[np.int16]:
         """Cut out one of the eight octants."""
         half = [size // 2 for size in counts.shape]
+        # The bits of the number say which half of each axis it is.
         x, y, z = (slice(size * (part >> axis & 1), size * (part >> axis & 1) + size) for axis, size in enumerate(half))
         return counts[x, y, z]
 

@@ -268,6 +268,8 @@ class ScienceSource(ABC):
             reason = f"{self._folder}, {split}: {str(error)[:300]}"
             raise TrialFailedError("data", f"{reason}; find it with: aiperf dataset check {self._folder}") from None
         finally:
+            # Who takes the batches may leave before their end: nobody waits for those that are
+            # left.
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _batch(self, split: Split, numbers: Numbers, turn: Turn) -> Batch:

@@ -73,6 +73,7 @@ class Weather:
 
     def __init__(self, channels: Sequence[Channel]) -> None:
         means = np.array([channel.mean for channel in channels])
+        # A channel of one value has no deviation, and becomes 0 with any.
         deviations = np.array([channel.std or 1.0 for channel in channels])
         self._scales = {mirror: _scales(means, deviations, mirror) for mirror in (False, True)}
 
