@@ -105,6 +105,7 @@ def append_once(path: Path, data: bytes) -> None:
             if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device (a short write)")
         except OSError:
+            # The next line would go on where a full disk has cut this one off.
             os.ftruncate(descriptor, size)
             raise
     finally:

@@ -53,6 +53,7 @@ class _Sign:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *WARNINGS})
         try:
             os.fstat(2)  # if it is closed, the pipe would take its number
+            # Isolated and without site packages, it is there within hundredths of a second.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_PROGRAM), *map(str, words)], stdin=subprocess.PIPE, bufsize=0
             )
@@ -80,6 +81,7 @@ class _Sign:
         process = self._drawn
         if process is None:
             return
+        # It has nothing to finish, and must not draw once more.
         process.kill()
         process.wait()
         if process.stdin is not None:

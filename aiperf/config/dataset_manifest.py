@@ -98,6 +98,7 @@ def read_dataset_manifest(data_dir: Path) -> DatasetManifest:
             f"{path}: {error.strerror}; make it with `aiperf dataset prepare`, or for existing files with "
             f"`aiperf dataset check {data_dir} --write-manifest`"
         ) from None
+    # By time and size: what was written anew is read anew, and all else once.
     return _read(path, stamp.st_mtime_ns, stamp.st_size)
 
 

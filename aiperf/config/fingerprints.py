@@ -74,6 +74,7 @@ class SortedEntries(Sequence[bytes]):
     def has_image(self, entry: bytes) -> bool:
         """True if an entry's image is here, whatever its label."""
         digest = entry[:DIGEST_BYTES]
+        # A digest alone sorts in front of the entries that begin with it.
         place = bisect_left(self, digest)
         return place < len(self) and self[place].startswith(digest)
 

@@ -166,6 +166,7 @@ def _bounds(kind: str, values: list[Any]) -> tuple[float, float]:
     if "normal" in kind:
         low, high = low - DEVIATIONS * high, low + DEVIATIONS * high
     if "lognormal" in kind:
+        # The exponential of 710 is beyond all floats.
         low, high = math.exp(min(low, 700.0)), math.exp(min(high, 700.0))
     if kind.startswith("q"):
         given = (low, high)

@@ -178,6 +178,7 @@ class Telemetry:
     def stop(self) -> None:
         """Take a last sample and end."""
         self._stop.set()
+        # A source that hangs must not hold up the end of the process.
         self._thread.join(timeout=5)
 
     def _run(self) -> None:

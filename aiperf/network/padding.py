@@ -29,6 +29,7 @@ def _positions(size: int, kernel: int, stride: int, dilation: int) -> tuple[int,
     """Along one axis: pairs of output and kernel position, and those of them inside the image."""
     outputs = -(-size // stride)
     reach = (kernel - 1) * dilation + 1
+    # As TensorFlow pads: of an odd number of zeros the one more is behind the image.
     before = max((outputs - 1) * stride + reach - size, 0) // 2
     inside = sum(
         0 <= output * stride + offset * dilation - before < size

@@ -41,6 +41,7 @@ class Disk:
     def write(self, path: Path, data: bytes) -> None:
         """Write a new file durably; one that cannot be written whole is removed again."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered: a short write shows here, and closing the file writes nothing more.
         with path.open("xb", buffering=0) as stream:
             try:
                 if stream.write(data) != len(data):
