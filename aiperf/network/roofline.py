@@ -105,9 +105,12 @@ def _passes(layer: LayerCount, batch: int) -> list[tuple[int, float]]:
         return []
     if layer.kind not in KERNEL_KINDS:
         return [(forward + backward, _elements(layer, batch))]
-    # The gradients have as many operations as the forward pass, or one of them is not needed.
-    gradients = 2 if backward >= 2 * forward else 1
-    return [(forward, _elements(layer, batch)), (backward, gradients * _elements(layer, batch))]
+    passes = [(forward, _elements(layer, batch))]
+    if backward:
+        # The gradients have as many operations as the forward pass, or one of them is not needed.
+        gradients = 2 if backward >= 2 * forward else 1
+        passes.append((backward, gradients * _elements(layer, batch)))
+    return passes
 
 
 def roofline_rate(count: NetworkCount, peaks: Peaks, batch: int = 1) -> float | None:

@@ -1,6 +1,7 @@
 """AutoML rounds: a schedule for each replica; free replicas resume interrupted trainings."""
 
 from aiperf.config.settings import RunConfig
+from aiperf.records.bodies import JobIssued
 from aiperf.records.ledger import Ledger
 from aiperf.rules.schedule import Assignment, next_assignment
 from aiperf.wire.messages import Finished, Job
@@ -20,7 +21,7 @@ class AutomlRounds:
         self._interrupted = Interrupted()
         for trial in ledger.interrupted():
             if trial.issued is not None:
-                self._interrupted.add(trial.issued)
+                self._interrupted.add(trial.issued, _resumptions(ledger, trial.issued))
 
     def next_job(self, replica: int) -> Job:
         """Issue an interrupted training if there is one, else the replica's next assignment."""
@@ -47,6 +48,13 @@ class AutomlRounds:
         if job.resumes is None:
             assignment = self._assignments.setdefault(replica, Assignment())
             self._assignments[replica] = next_assignment(assignment, job.trial, completed, self._config.search)
+
+
+def _resumptions(ledger: Ledger, issued: JobIssued) -> int:
+    """How often a training was resumed up to this trial."""
+    before = ledger.trials[issued.resumes].issued if issued.resumes in ledger.trials else None
+    # Trials have ascending ids: records that say otherwise must not lead in a circle.
+    return 1 + _resumptions(ledger, before) if before is not None and before.trial < issued.trial else 0
 
 
 def _next_assignments(config: RunConfig, ledger: Ledger) -> dict[int, Assignment]:

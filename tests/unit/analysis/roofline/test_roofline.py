@@ -51,6 +51,9 @@ def test_the_roofline_time_of_an_image_by_hand() -> None:
     assert times.training == pytest.approx(36.0)
     assert times.evaluation == pytest.approx(16.0)
     # Two images share the weights: 30 of the 50 elements are moved once for both.
+    # A layer that runs in one direction has one pass.
+    alone = image_times((LayerCount("d", "conv", Operations(100, 0), 0, elements=50),), peaks)
+    assert alone.training == pytest.approx(5.0)
     shared = image_times((layers[0]._replace(parameters=30, elements=500),), peaks, batch=2)
     assert shared.evaluation == pytest.approx(485 * 4 / 40)
 

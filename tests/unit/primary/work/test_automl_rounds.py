@@ -85,6 +85,18 @@ def test_an_interrupted_run_continues_from_its_records(tmp_path: Path) -> None:
     assert len(ledger.trials[2].epochs) == 1
 
 
+def test_an_interrupted_run_knows_how_often_a_training_was_resumed(tmp_path: Path) -> None:
+    """A training that takes its replica along must not do so again after each new primary."""
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=1).at(1).start_trial(1)
+    for attempt in range(MAX_RESUMPTIONS):
+        run.at(5 * attempt + 5).primary.append(RunResumed())
+        run.at(5 * attempt + 6).start_trial(2 + attempt, resumes=1 + attempt)
+    run.at(30).primary.append(RunResumed())
+    ledger = ledger_of(run)
+    assert [trial.trial for trial in ledger.interrupted()] == [1 + MAX_RESUMPTIONS]
+    assert take(open_work(CONFIG, ledger), 0).resumes is None
+
+
 def test_the_fold_does_not_depend_on_the_order_of_losses_and_returns(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100)
     run.at(1).start_trial(1).at(5).lose(0)
