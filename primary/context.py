@@ -11,13 +11,14 @@ from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
-from aiperf.files import atomic_file, can_write
+from aiperf.files import atomic_file, can_write, read
 from aiperf.records.history_files import HistoryWriter
-from aiperf.run_directory.checksums import sealed
+from aiperf.run_directory.checksums import is_broken, sealed, without_seal
 from aiperf.run_directory.claim import Claim, PrimaryIdentity
 from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
 from aiperf.run_directory.recorded_files import Beginning, beginnings
 from aiperf.storage.reserve import Reserve
+from aiperf.untrusted.reading import json_object
 from primary.digest import DigestKeeper
 from primary.display.state import Display, Earlier, ReplicaView
 from primary.launchers import Launcher
@@ -99,6 +100,17 @@ class Milestones:
             end.cancel()
 
 
+def _described_before(path: Path) -> dict[str, NodeFacts]:
+    """The nodes in the file of an earlier primary; none if it is missing or damaged."""
+    try:
+        data = read(path)
+        return {} if is_broken(data) else dict(without_seal(json_object(data)))
+    except (OSError, ValueError) as error:
+        if not isinstance(error, FileNotFoundError):
+            log.warning("%s is made anew: %s", path, error)
+        return {}
+
+
 class SystemFile:
     """`system.json`: the nodes of all replicas, and of the primary.
 
@@ -107,7 +119,10 @@ class SystemFile:
 
     def __init__(self, path: Path, primary: NodeFacts | None = None) -> None:
         self._path = path
-        self._nodes: dict[str, NodeFacts] = {PRIMARY_NODE: dict(primary)} if primary is not None else {}
+        # Replicas of an earlier primary that never come back have worked all the same.
+        self._nodes = _described_before(path)
+        if primary is not None:
+            self._nodes[PRIMARY_NODE] = dict(primary)
         self._changed = False
         self._unchecked = False
         """True if a node came after the last check."""

@@ -145,7 +145,9 @@ class ComparisonPart(Part):
     """Comparison of the replicas with each other."""
 
     compared: int
-    """Replicas that were compared; a kind of fewer than four is not."""
+    """Replicas that were compared; a kind of fewer than four is not, nor is one that has too few
+    trainings for the sizes of networks and batches that differ in them.
+    """
     kinds: int
     """Kinds of replicas (devices, their number, precision, suite)."""
     effects: tuple[EffectPart, ...]

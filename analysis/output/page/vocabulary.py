@@ -127,7 +127,7 @@ MEASURES = {"work": "rate of the same work", "between": "time between trainings"
 def comparison(part: ComparisonPart) -> str:
     """The result of comparing the replicas, in a sentence."""
     if not part.compared:
-        return f"Replicas are not compared: it takes {FEWEST} of one kind that have completed an epoch."
+        return f"Replicas are not compared: it takes {FEWEST} of one kind with enough epochs."
     slow = len({effect.replica for effect in part.slow})
     others = f"{count(part.compared, 'replica')} {'was' if part.compared == 1 else 'were'} compared"
     if not slow:

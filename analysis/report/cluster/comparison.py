@@ -39,6 +39,8 @@ class Observation:
     """Median seconds of an epoch, or the seconds to the next training."""
     value: float
     columns: tuple[float, ...] = ()
+    compiles: bool = False
+    """True if its only epoch is the first one, which compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +132,8 @@ def _of_work(run: DevicesAtWork, trial: int, own: WorkIntervalColumns) -> Observ
         return None
     seconds = columns.durations_ms / 1000
     value = float(np.median(np.log(operations / seconds)))
-    alone = float(len(complete) == 1)
-    return Observation(int(own.replicas[0]), trial, float(np.median(seconds)), value, (*_size(run, trial), alone))
+    middle_s, compiles = float(np.median(seconds)), len(complete) == 1
+    return Observation(int(own.replicas[0]), trial, middle_s, value, _size(run, trial), compiles)
 
 
 def _size(run: DevicesAtWork, trial: int) -> tuple[float, ...]:
@@ -162,12 +164,16 @@ def _shares(found: Sequence[Observation]) -> list[Observation]:
 
 
 def _compared(measure: str, kinds: Mapping[Kind, Sequence[Observation]]) -> Iterator[Compared]:
-    for own in kinds.values():
+    for seen in kinds.values():
+        # A replica that is an epoch behind would be called slow for what all have compiled.
+        own = [each for each in seen if not each.compiles] or seen
         replicas = np.array([each.replica for each in own], np.int64)
         if len(np.unique(replicas)) >= FEWEST:
             values: Numbers = np.array([each.value for each in own], np.float64)
             columns: Numbers = np.array([each.columns for each in own], np.float64).reshape(len(own), -1)
             found = effects_of(replicas, values, columns)
+            if found is None:
+                continue
             if measure == "between":
                 found = replace(found, slow=found.slow & habitual(found, replicas, values))
             yield Compared(measure, tuple(own), found)

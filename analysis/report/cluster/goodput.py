@@ -7,6 +7,7 @@ evaluation are productive if their work counts and was not done before; everythi
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,11 +99,10 @@ def goodput_part(
     data: RunData, phases: Mapping[int, Spans], windows: Windows, replicas: Sequence[ReplicaPart]
 ) -> GoodputPart:
     """The part of the report: of the accelerators, or of the replicas if there are none."""
-    on_accelerators = any(part.accelerators for part in replicas)
+    on_accelerators, weights = any(part.accelerators for part in replicas), _weights(data, replicas)
     nodes: dict[str, Counter[str]] = defaultdict(Counter)
     for part in replicas:
-        weight = max(1, part.accelerators) if on_accelerators else 1
-        own = seconds_of(phases[part.replica], windows)
+        weight, own = weights[part.replica], seconds_of(phases[part.replica], windows)
         name = part.node or f"replica {part.replica}"
         nodes[name].update({cause: weight * seconds / HOUR_S for cause, seconds in own.items()})
     total: Counter[str] = Counter()
@@ -119,6 +119,26 @@ def goodput_part(
         interruptions=interruptions,
         mean_time_between_interruptions_h=data.duration_ms / 1000 / HOUR_S / interruptions if interruptions else None,
     )
+
+
+def _weights(data: RunData, replicas: Sequence[ReplicaPart]) -> dict[int, float]:
+    """Accelerators of each replica, or 1 for each if there are none."""
+    known = [part.accelerators for part in replicas if part.accelerators]
+    # One that never came was to have as many as the others.
+    usual, described = median(known) if known else 1, data.system
+    weights = {
+        part.replica: float(part.accelerators or (1 if str(part.replica) in described else usual)) for part in replicas
+    }
+    claimed: Counter[str] = Counter()
+    for part in replicas:
+        claimed.update({part.node or "": weights[part.replica]})
+    for part in replicas:
+        facts = described.get(str(part.replica))
+        there = (facts.accelerators or 0) * data.manifest.config.replica.nodes if facts is not None else 0
+        # Replicas that share accelerators have a part of them each.
+        if part.node and 0 < there < claimed[part.node]:
+            weights[part.replica] *= there / claimed[part.node]
+    return weights
 
 
 def _node(name: str, hours: Counter[str]) -> NodeHoursPart:

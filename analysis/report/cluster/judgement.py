@@ -25,7 +25,7 @@ WRONGLY = 0.01
 """Probability that a run without slow replicas accuses any (Bonferroni over its replicas)."""
 
 PER_COLUMN = 5
-"""Observations for each column of a fit."""
+"""Observations for each column of a fit; with fewer nothing is judged (our choice)."""
 
 _TUNING = 1.345
 """Huber's constant: 95 % efficiency for normal errors (Huber and Ronchetti, section 4.5)."""
@@ -59,14 +59,16 @@ class Effects:
         return _student(0.975, len(self.replicas) - 1)
 
 
-def effects_of(replicas: NDArray[np.int64], values: Numbers, columns: Numbers) -> Effects:
+def effects_of(replicas: NDArray[np.int64], values: Numbers, columns: Numbers) -> Effects | None:
     """The effects of replicas on (observations,) logarithms, apart from (observations, n) columns.
 
-    `replicas` has the replica of each observation. The most important columns come first: those for
-    which there are too few observations are left out.
+    `replicas` has the replica of each observation. None if there are too few observations to tell
+    the effect of a replica from that of a column.
     """
-    numbers, places, counts = np.unique(replicas, return_inverse=True, return_counts=True)
     design = _design(columns)
+    if len(values) < PER_COLUMN * design.shape[1] and design.shape[1] > 1:
+        return None
+    numbers, places, counts = np.unique(replicas, return_inverse=True, return_counts=True)
     slow = np.zeros(len(numbers), bool)
     for _ in range(_REPEATS):
         fitted = design @ _fit(design[~slow[places]], values[~slow[places]])
@@ -86,10 +88,9 @@ def effects_of(replicas: NDArray[np.int64], values: Numbers, columns: Numbers) -
 
 
 def _design(columns: Numbers) -> Numbers:
-    """A constant and those columns that vary, as many as the observations bear."""
+    """A constant and those columns that vary."""
     varying = columns[:, np.ptp(columns, axis=0) > 1e-9] if len(columns) else columns
-    kept = varying[:, : max(0, len(columns) // PER_COLUMN - 1)]
-    centred = kept - kept.mean(axis=0)
+    centred = varying - varying.mean(axis=0)
     return np.column_stack([np.ones(len(columns)), centred / np.maximum(centred.std(axis=0), 1e-12)])
 
 

@@ -60,6 +60,20 @@ def test_a_replica_that_waits_no_longer_than_others_is_slow_by_its_training(tmp_
         assert (found.replica, found.phase) == (2, "train")
 
 
+def test_a_replica_that_is_an_epoch_behind_is_not_slow_for_the_epoch_that_compiles(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(1000, replicas=REPLICAS)
+    for replica in range(REPLICAS):
+        run.at(1 + replica).start_trial(1 + replica, replica=replica).at(81 + replica).epoch(
+            1 + replica, 1, replica=replica
+        )
+        if replica > 0:
+            run.at(121 + replica).epoch(1 + replica, 2, replica=replica)
+    part = build_report(read_run(run.end(1000).paths)).comparison
+    assert part is not None
+    assert {effect.replica for effect in part.effects if effect.measure == "work"} == set(range(1, REPLICAS))
+    assert part.slow == ()
+
+
 EIGHT, DURATION_S, EPOCH_S = 8, 600, 30.0
 
 CAUSES = {

@@ -1,5 +1,6 @@
 """Goodput: productive and lost hours sum to the wall time, whatever happens in a run."""
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_a_run_that_never_started_has_no_hours(tmp_path: Path) -> None:
     part = part_of(HandMadeRun(tmp_path).at(0))
     assert (part.hours, part.share, part.lost) == (0.0, None, ())
     assert goodput(part) == "No hours were recorded."
+
+
+def test_a_replica_that_never_came_lacks_as_many_accelerators_as_the_others_have(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.replicas": 4, "run.launcher": "ssh"}).at(0).release(100, replicas=4)
+    described = {str(replica): {"host": f"n{replica}", "accelerators": 8} for replica in range(3)}
+    run.paths.system.write_text(json.dumps(described))
+    part = part_of(run.end(100))
+    assert (part.unit, part.hours) == ("accelerator", pytest.approx(32 * 100 / 3600))
+    assert {node.node: node.hours for node in part.nodes}["replica 3"] == pytest.approx(8 * 100 / 3600)
+
+
+def test_replicas_that_share_accelerators_have_no_more_hours_than_these(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.replicas": 4}).at(0).release(100, replicas=4)
+    run.paths.system.write_text(json.dumps({str(n): {"host": "n", "accelerators": 2} for n in range(4)}))
+    assert part_of(run.end(100)).hours == pytest.approx(2 * 100 / 3600)
 
 
 def interrupt(run: HandMadeRun, now_s: int) -> None:

@@ -15,7 +15,13 @@ def drawn(seed: int, replicas: int, slower: dict[int, float], noise: float = 0.0
     sizes, batches = rng.uniform(22, 25, len(own)), rng.choice([4.0, 5.0, 6.0], len(own))
     rates = -np.log1p(np.exp(22.0 - sizes)) + 0.05 * batches + rng.normal(0, noise, len(own))
     rates += np.array([np.log(1 / slower.get(replica, 1.0)) for replica in own.tolist()])
-    return effects_of(own, rates, np.column_stack([sizes, batches, (sizes - 20) ** 2]))
+    return judged(own, rates, np.column_stack([sizes, batches, (sizes - 20) ** 2]))
+
+
+def judged(replicas: np.ndarray, values: np.ndarray, columns: np.ndarray) -> Effects:
+    found = effects_of(replicas, values, columns)
+    assert found is not None
+    return found
 
 
 def slow(found: Effects) -> set[int]:
@@ -42,9 +48,17 @@ def test_a_replica_is_not_slow_for_networks_that_are_slower_on_all() -> None:
     # Replica 0 has small networks alone, at a third of the others' rate as the fit has it.
     sizes = np.where(own == 0, rng.uniform(20, 22, len(own)), rng.uniform(20.5, 25, len(own)))
     rates = 0.4 * sizes + rng.normal(0, 0.01, len(own))
-    assert slow(effects_of(own, rates, sizes[:, None])) == set()
+    assert slow(judged(own, rates, sizes[:, None])) == set()
     rates[own == 0] -= 0.2
-    assert slow(effects_of(own, rates, sizes[:, None])) == {0}
+    assert slow(judged(own, rates, sizes[:, None])) == {0}
+
+
+def test_nothing_is_judged_with_too_few_trainings_for_what_differs_in_them() -> None:
+    """A replica with another network than the rest is not slow: its network may cost the time."""
+    values, sizes = np.log(np.array([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 0.5])), np.zeros((8, 2))
+    sizes[7] = 3, 9
+    assert effects_of(np.arange(8), values, sizes) is None
+    assert slow(judged(np.arange(8), values, sizes[:, :0])) == {7}
 
 
 def test_less_than_five_percent_is_not_slow() -> None:
@@ -53,7 +67,7 @@ def test_less_than_five_percent_is_not_slow() -> None:
 
 def test_single_observations_are_compared_by_the_spread_of_all() -> None:
     values = np.log(np.array([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 0.5]))
-    found = effects_of(np.arange(8), values, np.zeros((8, 1)))
+    found = judged(np.arange(8), values, np.zeros((8, 1)))
     assert slow(found) == {7}
     assert found.effects[7] == pytest.approx(np.log(0.5), abs=0.02)
     assert (found.errors > 0).all()
@@ -66,7 +80,7 @@ def test_one_long_wait_is_no_habit_and_several_of_one_replica_are() -> None:
     kept = ~((replicas == replicas[300]) & (np.arange(len(replicas)) != 300))
     values[replicas == 77] = -0.3
     replicas, values = replicas[kept], values[kept]
-    found = effects_of(replicas, values, np.zeros((len(replicas), 0)))
+    found = judged(replicas, values, np.zeros((len(replicas), 0)))
     assert slow(found) == {77, 100}, "of one wait the fit cannot know that it is rare"
     marks = habitual(found, replicas, values)
     assert set(found.replicas[found.slow & marks].tolist()) == {77}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from aiperf.config.settings import load_config
+from analysis.reading.nodes import read_primary_node, read_system
 from primary.context import SystemFile
 from primary.nodes.placement import Facts, PlacementCheck
 from tests.support.hand_made import HandMadeRun
@@ -95,6 +96,23 @@ def test_warnings_are_kept_with_the_nodes(tmp_path: Any) -> None:
     system.try_to_write()
     assert run.paths.system.read_text().count('"warning": ') == 1
     assert "; replica 0 can use only 0 of the 8 GPUs" in run.paths.system.read_text()
+
+
+def test_a_resumed_run_knows_the_nodes_that_do_not_come_back(tmp_path: Any) -> None:
+    run = HandMadeRun(tmp_path)
+    first = SystemFile(run.paths.system, dict(node("old")))
+    for replica, name in enumerate("abc"):
+        first.add(replica, dict(node(name)))
+    first.try_to_write()
+    second = SystemFile(run.paths.system, dict(node("new")))
+    second.add(1, dict(node("d")))
+    second.try_to_write()
+    found = {name: facts.host for name, facts in read_system(run.paths).items()}
+    assert found == {"0": "a", "1": "d", "2": "c"}
+    primary = read_primary_node(run.paths)
+    assert primary is not None and primary.host == "new"
+    run.paths.system.write_bytes(b"{ torn")
+    SystemFile(run.paths.system, dict(node("new"))).try_to_write()
 
 
 def test_nodes_do_not_change_after_the_end(tmp_path: Any) -> None:
