@@ -44,6 +44,9 @@ NODE_COUNTERS = (
 )
 """Counters of a node."""
 
+SUMS = frozenset({"infiniband_errors", "infiniband_link_downs", "nfs_retransmissions", "nfs_timeouts"})
+"""Those that add up ports or mounts, of which one may be away for a time."""
+
 STATES = ("slowed", "remap_failure", "pcie_width", "xid")
 """Signs of an accelerator that are no counters."""
 

@@ -23,6 +23,7 @@ from aiperf.machine.health_kinds import (
     PROGRAM_XIDS,
     REMAP_FAILURE,
     SLOWED,
+    SUMS,
 )
 
 Series = NDArray[np.float64]
@@ -149,8 +150,14 @@ def _columns(cards: Sequence[CardHealth]) -> Iterator[tuple[str, Series]]:
 def _growth(kind: str, device: str, times_ms: Series, values: Series) -> list[Sign]:
     """The growth of a counter; one that falls was reset, and has counted from 0 since."""
     there = np.flatnonzero(~np.isnan(values))
-    steps = np.diff(values[there])
-    steps = np.where(steps < 0, values[there][1:], steps)
+    own = values[there]
+    if kind in SUMS:
+        # It falls when a port or a mount goes away, and grows when that comes back: neither is an
+        # event. Only what is beyond all that was seen before is one.
+        steps = np.diff(np.maximum.accumulate(own))
+    else:
+        steps = np.diff(own)
+        steps = np.where(steps < 0, own[1:], steps)
     grew = steps > 0
     return [Sign(kind, device, times_ms[there][1:][grew], steps[grew])] if grew.any() else []
 

@@ -53,6 +53,8 @@ class NodeFacts(BaseModel):
     horovod: str | None = None
     accelerators: int | None = Field(default=None, ge=0, le=MOST_ACCELERATORS)
     """Number of accelerators; the facts below are those of the first."""
+    node_accelerators: int | None = Field(default=None, ge=0, le=MOST_ACCELERATORS)
+    """Accelerators of the node, whatever the agent may use of them."""
     accelerator: str | None = None
     accelerator_memory_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
     accelerator_driver: str | None = None

@@ -106,17 +106,21 @@ class Load:
     """CPUs of its node that the replica may use; None: not described."""
 
 
-def load_of(node: NodeSeries | None, working: WorkIntervals) -> Load:
-    """The load of a node in the working time of a replica."""
+def load_of(node: NodeSeries | None, working: WorkIntervals, alone: bool = True, whole: bool = True) -> Load:
+    """The load of a node in the working time of a replica.
+
+    `alone`: no other replica is on it, whose quota may be the sampled one. `whole`: the replica
+    sees all of its accelerators; else the samples are of others' as well.
+    """
     if node is None:
         return Load()
     clock = "accelerator_clock_mhz"
     return Load(
-        mean_while_working(node, clock, working),
-        lowest_while_working(node, clock, working),
+        mean_while_working(node, clock, working) if whole else None,
+        lowest_while_working(node, clock, working) if whole else None,
         mean_while_working(node, "cpu_percent", working),
-        _held(node, working),
-        _slowed(node, working),
+        _held(node, working) if alone else None,
+        _slowed(node, working) if whole else 0,
     )
 
 

@@ -24,6 +24,7 @@ from analysis.report.model import ReplicaPart
 from analysis.report.physics import DevicesAtWork
 from analysis.report.rates.pace import Kind, trained_of
 from analysis.report.rates.work_intervals import WorkIntervalColumns
+from analysis.report.sampling import WorkIntervals
 
 NO_TIME_MS = 1
 """Shortest time of an epoch that has a rate."""
@@ -87,10 +88,17 @@ def compare(run: DevicesAtWork) -> Comparison:
     hosts = {replica: machine.host or "" for replica, machine in run.machines.items()}
     bound = cpus_of_ranks(run.data)
     loads = {
-        replica: replace(load_of(run.nodes.get(hosts.get(replica, "")), working), cpus=_cpus(run.data, replica, bound))
+        replica: replace(_load(run, replica, working, hosts), cpus=_cpus(run.data, replica, bound))
         for replica, working in run.busy.items()
     }
     return Comparison((*_compared("work", kinds.work), *_compared("between", between)), loads)
+
+
+def _load(run: DevicesAtWork, replica: int, working: WorkIntervals, hosts: Mapping[int, str]) -> Load:
+    host, facts = hosts.get(replica, ""), run.data.system.get(str(replica))
+    alone = sum(other == host for other in hosts.values()) == 1
+    whole = facts is None or (facts.node_accelerators or 0) <= (facts.accelerators or 0)
+    return load_of(run.nodes.get(host), working, alone, whole)
 
 
 def _cpus(data: RunData, replica: int, bound: Mapping[int, int]) -> int | None:

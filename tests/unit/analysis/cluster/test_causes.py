@@ -74,6 +74,21 @@ def test_a_replica_that_is_an_epoch_behind_is_not_slow_for_the_epoch_that_compil
     assert part.slow == ()
 
 
+def test_samples_that_may_be_of_others_are_no_cause(tmp_path: Path) -> None:
+    """Clocks of accelerators that the replica does not see, a quota on a node that others share."""
+    for name, node, causes in (
+        ("alone", {"accelerators": 1, "node_accelerators": 1}, {"clocks", "quota"}),
+        ("part of a node", {"accelerators": 1, "node_accelerators": 8}, {"quota"}),
+    ):
+        found = {
+            cause
+            for cause in ("clocks", "quota")
+            for each in planted(tmp_path / name / cause, 1, cause, node)
+            if each.phase == cause
+        }
+        assert found == causes, name
+
+
 EIGHT, DURATION_S, EPOCH_S = 8, 600, 30.0
 
 CAUSES = {
@@ -86,7 +101,7 @@ CAUSES = {
 """What is planted, and words of the evidence."""
 
 
-def planted(root: Path, seed: int, cause: str | None) -> list[EffectPart]:
+def planted(root: Path, seed: int, cause: str | None, node: dict[str, int] | None = None) -> list[EffectPart]:
     """The slow replicas of a run of eight, one of which is slower by 12 % to 40 % by this cause."""
     rng = random.Random(seed)
     slow, factor = rng.randrange(EIGHT) if cause else None, rng.uniform(1.12, 1.4)
@@ -113,7 +128,12 @@ def planted(root: Path, seed: int, cause: str | None) -> list[EffectPart]:
             run.end_trial(trial, replica)
     confined = {slow} if cause in ("quota", "processors") else set()
     names = {
-        str(replica): {"host": f"n{replica}", "cpu_count": 1 if replica in confined else 8, "node_cpu_count": 8}
+        str(replica): {
+            "host": f"n{replica}",
+            "cpu_count": 1 if replica in confined else 8,
+            "node_cpu_count": 8,
+            **(node or {}),
+        }
         for replica in range(EIGHT)
     }
     run.paths.system.write_text(json.dumps(names))

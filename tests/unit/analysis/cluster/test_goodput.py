@@ -70,7 +70,8 @@ def test_a_replica_that_never_came_lacks_as_many_accelerators_as_the_others_have
     described = {str(replica): {"host": f"n{replica}", "accelerators": 8} for replica in range(3)}
     run.paths.system.write_text(json.dumps(described))
     part = part_of(run.end(100))
-    assert (part.unit, part.hours) == ("accelerator", pytest.approx(32 * 100 / 3600))
+    assert part.unit == "accelerator"
+    assert part.hours == pytest.approx(32 * 100 / 3600)
     assert {node.node: node.hours for node in part.nodes}["replica 3"] == pytest.approx(8 * 100 / 3600)
 
 
