@@ -5,12 +5,16 @@ A run is accepted if its measures are within the limits that follow from a basel
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
+from aiperf.cli.run_options import FRAMEWORKS
+from aiperf.config.settings import Size, WorkloadName
 from aiperf.errors import UsageError
 from analysis.output.page.machine import hardware_of
+from analysis.report.intervals import NAMES
 from analysis.report.model import Report
 from analysis.report.phases import Wait, share_of_training
 from analysis.results.source import RunResult
@@ -27,6 +31,20 @@ WAITING: Mapping[str, Wait] = {
     "all-reduce": "exchange_s",
     "waiting for servers": "servers_s",
 }
+
+OF_AUTOML = (("regulated_score_ops", "more"), ("error", "less"))
+"""Results that no scientific run has, and their better direction, as below."""
+
+OF_WORKLOADS = (
+    ("reached", "more"),
+    ("time_to_quality_s", "less"),
+    ("epochs_to_quality", "less"),
+    ("energy_to_quality_j", "less"),
+    ("cost_to_quality", "less"),
+    ("images_per_s", "more"),
+    ("sustained_ops", "more"),
+)
+"""Measures of each scientific workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +140,26 @@ def measures_of(first: Report, second: Report) -> tuple[Measure, ...]:
     return tuple(_measures(first, second))
 
 
+def values_of(report: Report) -> dict[str, float | None]:
+    """The values of all measures that any run can have; None: this run does not have it.
+
+    A phase that did not occur took 0 of the time, unlike a wait that was not measured.
+    """
+    workloads = product(get_args(WorkloadName), FRAMEWORKS, get_args(Size), (name for name, _ in OF_WORKLOADS))
+    others = [
+        *(name for name, _ in OF_AUTOML),
+        *map(_of_wait, WAITING),
+        *(_of_workload(key, name) for *key, name in workloads),
+    ]
+    return {
+        **dict.fromkeys(others),
+        **{_of_phase(phase): _share(report, phase) for phase in NAMES},
+        **{each.name: each.second for each in measures_of(report, report)},
+    }
+
+
 def _measures(first: Report, second: Report) -> Iterator[Measure]:
-    automl = () if first.is_science and second.is_science else (("regulated_score_ops", "more"), ("error", "less"))
+    automl = () if first.is_science and second.is_science else OF_AUTOML
     for name, better in (
         ("score_ops", "more"),
         *automl,
@@ -148,28 +184,32 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
     yield Measure("failures", len(first.failures), len(second.failures), "less", ONE)
     for label, name in WAITING.items():
         was, is_now = (share_of_training(report.replica_details, name) for report in (first, second))
-        if was is not None and is_now is not None:
-            yield Measure(f"share of {label} in training", was, is_now, "less", LEAST_SHARE)
+        if was is not None or is_now is not None:
+            yield Measure(_of_wait(label), was, is_now, "less", LEAST_SHARE)
     for phase in dict.fromkeys([*first.phases_s, *second.phases_s]):
         better = "neither" if phase in ("train", "evaluate") else "less"
-        yield Measure(f"share of {phase}", _share(first, phase), _share(second, phase), better, LEAST_SHARE)
+        yield Measure(_of_phase(phase), _share(first, phase), _share(second, phase), better, LEAST_SHARE)
 
 
 def _workloads(first: Report, second: Report) -> Iterator[Measure]:
     """Compare the models of each workload; workloads of another framework or size are others."""
     one, other = ({(p.workload, p.framework, p.size): p for p in report.workloads} for report in (first, second))
     for key in dict.fromkeys([*one, *other]):
-        for name, better in (
-            ("reached", "more"),
-            ("time_to_quality_s", "less"),
-            ("epochs_to_quality", "less"),
-            ("energy_to_quality_j", "less"),
-            ("cost_to_quality", "less"),
-            ("images_per_s", "more"),
-            ("sustained_ops", "more"),
-        ):
+        for name, better in OF_WORKLOADS:
             was, is_now = (getattr(own.get(key), name, None) for own in (one, other))
-            yield Measure(f"{' '.join(key)}: {name}", was, is_now, better)
+            yield Measure(_of_workload(key, name), was, is_now, better)
+
+
+def _of_wait(label: str) -> str:
+    return f"share of {label} in training"
+
+
+def _of_phase(phase: str) -> str:
+    return f"share of {phase}"
+
+
+def _of_workload(key: Sequence[str], name: str) -> str:
+    return f"{' '.join(key)}: {name}"
 
 
 def _per_second(report: Report, amount: int, *phases: str) -> float | None:

@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from math import isfinite
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,8 +16,7 @@ from aiperf.cli.units import count
 from aiperf.config.toml_text import read_toml, toml_value
 from aiperf.errors import EXIT_DONE, EXIT_REJECTED, UsageError
 from aiperf.untrusted.text import for_terminal, shown
-from analysis.report.model import Report
-from analysis.results.comparison import AT_LEAST, AT_MOST, SHARE, Acceptance, Criterion, accept_by_run, measures_of
+from analysis.results.comparison import AT_LEAST, AT_MOST, SHARE, Acceptance, Criterion, accept_by_run, values_of
 from analysis.results.source import RunResult, read_result
 
 # Files of limits, and JUnit's XML.
@@ -28,17 +27,17 @@ Limits = Mapping[str, Mapping[str, float]]
 
 def accept_by_limits(run: RunResult, file: Path) -> Acceptance:
     """Compare a run with the limits of a file. Raises UsageError with all problems of the file."""
-    limits = read_limits(file, run.scored)
-    values = {each.name: each.second for each in measures_of(run.scored, run.scored)}
+    values = values_of(run.scored)
+    limits = read_limits(file, values.keys())
     criteria = [
         Criterion(name, values[name], limit, kind) for kind, own in limits.items() for name, limit in own.items()
     ]
     return Acceptance(str(run.origin), str(file), tuple(criteria), run.key, run.report.made)
 
 
-def read_limits(file: Path, report: Report) -> Limits:
-    """The limits of a file, whose names are measures of the report. Raises UsageError."""
-    document, known = read_toml(file), {each.name for each in measures_of(report, report)}
+def read_limits(file: Path, known: Set[str]) -> Limits:
+    """The limits of a file, whose names are known measures. Raises UsageError."""
+    document = read_toml(file)
     problems = [
         f"{file}: unknown table {shown(name)}; allowed are {AT_LEAST} and {AT_MOST}"
         for name in document
@@ -59,11 +58,11 @@ def read_limits(file: Path, report: Report) -> Limits:
     return found
 
 
-def _problem(file: Path, name: str, limit: object, known: set[str]) -> str | None:
+def _problem(file: Path, name: str, limit: object, known: Set[str]) -> str | None:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "aiperf compare RUN RUN shows the measures"
-        return f"{file}: no measure of this run is named {shown(name)}; {hint}"
+        return f"{file}: no measure is named {shown(name)}; {hint}"
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not isfinite(limit):
         return f"{file}: the limit of {shown(name)} is not a number"
     return None

@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from aiperf.__main__ import main
+from aiperf.records.bodies import PhaseBegan
+from aiperf.wire.messages import Phase
 from tests.support.hand_made import HandMadeRun
 
 
@@ -20,6 +22,15 @@ def made(root: Path, correct: int = 300) -> Path:
 def two_epochs(root: Path) -> Path:
     run = HandMadeRun(root, {"training.trainer": "simulated"}).at(0).release(100).at(1).start_trial(1)
     return run.at(50).epoch(1, 1, correct=300).at(90).epoch(1, 2, correct=300).end(100).paths.root
+
+
+def trained(root: Path, storage_s: float = 0.0, input_s: float | None = None) -> str:
+    """A run with phases; without `input_s` its waits for images were not measured."""
+    run = HandMadeRun(root, {"training.trainer": "simulated"}).at(0).release(100).at(1).start_trial(1)
+    phases: list[tuple[float, Phase]] = [(1, "storage")] if storage_s else []
+    for at_s, phase in [*phases, (1 + storage_s, "train"), (55, "evaluate")]:
+        run.at(at_s).replicas[0].append(PhaseBegan(replica=0, trial=1, phase=phase))
+    return str(run.at(60).epoch(1, 1, correct=300, input_s=input_s).end(100).paths.root)
 
 
 def criteria(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
@@ -89,6 +100,40 @@ def test_what_was_not_measured_is_not_accepted(tmp_path: Path, capsys: pytest.Ca
     limits.write_text('[at_least]\n"operations per joule" = 1.0\n')
     assert main(["accept", str(made(tmp_path / "a")), "--baseline", str(limits)]) == 4
     assert "operations per joule: not measured, at least 1 is accepted" in capsys.readouterr().out
+
+
+def test_a_phase_that_did_not_occur_took_no_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    baseline, run = trained(tmp_path / "a", storage_s=1.0), trained(tmp_path / "b")
+    limits = str(tmp_path / "limits.toml")
+    main(["accept", run, "--baseline", baseline, "--write-limits", limits])
+    assert "share of storage" in Path(limits).read_text()
+    capsys.readouterr()
+    assert main(["accept", run, "--baseline", limits, "--format", "json"]) == 0
+    assert criteria(capsys)["share of storage"]["value"] == 0.0
+
+
+def test_a_workload_that_the_run_lacks_is_not_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text('[at_least]\n"cosmoflow torch official: reached" = 1\n')
+    assert main(["accept", str(made(tmp_path / "a")), "--baseline", str(limits)]) == 4
+    assert "cosmoflow torch official: reached: not measured" in capsys.readouterr().out
+    limits.write_text('[at_least]\n"cosmoflov torch official: reached" = 1\n')
+    assert main(["accept", str(made(tmp_path / "b")), "--baseline", str(limits)]) == 2
+    assert "did you mean 'cosmoflow torch official: reached'?" in capsys.readouterr().err
+
+
+def test_a_wait_that_the_run_no_longer_measures_is_not_accepted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    baseline, run = trained(tmp_path / "a", input_s=5.0), trained(tmp_path / "b")
+    limits, wait = str(tmp_path / "limits.toml"), "share of waiting for images in training"
+    words = ["accept", run, "--format", "json", "--baseline"]
+    assert main([*words, baseline, "--write-limits", limits]) == 4
+    found = criteria(capsys)[wait]
+    assert (found["value"], found["accepted"]) == (None, False)
+    assert main([*words, limits]) == 4
+    assert criteria(capsys)[wait]["accepted"] is False
+    assert main(["accept", baseline, "--baseline", run]) == 0, "what the baseline lacks has no limit"
 
 
 def test_junit_has_a_case_for_each_measure_and_a_failure_for_each_rejected_one(tmp_path: Path) -> None:
