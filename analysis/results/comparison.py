@@ -282,9 +282,10 @@ class Acceptance:
         """The criteria that the run does not meet."""
         return tuple(each for each in self.criteria if not each.accepted)
 
-    def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+    def document(self, at: str) -> dict[str, Any]:
+        """The same as JSON; `at` is the UTC of the acceptance."""
         return {
+            "at": at,
             "run": self.run,
             "identity": self.identity,
             "started": self.started,

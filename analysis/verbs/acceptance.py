@@ -13,6 +13,7 @@ from aiperf.cli.console import open_console
 from aiperf.cli.lines import say_json
 from aiperf.cli.tables import make_table, print_line
 from aiperf.cli.units import count
+from aiperf.clock import SystemClock, format_utc
 from aiperf.config.toml_text import read_toml, toml_value
 from aiperf.errors import EXIT_DONE, EXIT_REJECTED, UsageError
 from aiperf.untrusted.text import for_terminal, shown
@@ -146,7 +147,7 @@ def _accept(arguments: argparse.Namespace) -> int:
     if arguments.junit is not None:
         write_output(arguments.junit, junit_text(accepted))
     if arguments.format == "json":
-        say_json(json.dumps(accepted.document(), indent=2))
+        say_json(json.dumps(accepted.document(format_utc(SystemClock().utc_ms())), indent=2))
     else:
         _print(accepted)
     return EXIT_REJECTED if accepted.failed else EXIT_DONE

@@ -149,6 +149,8 @@ class AcceptanceFacts(Struct, frozen=True, kw_only=True):
     """Number of measures that have a limit."""
     failed: str
     """Measures that were beyond their limit, separated by commas."""
+    at: str | None = None
+    """UTC of the acceptance; null in documents of earlier versions."""
 
 
 DEVICE = {
@@ -311,6 +313,7 @@ class _Document(Struct):
     criteria: tuple[_Criterion, ...]
     identity: str | None = None
     started: str | None = None
+    at: str | None = None
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
@@ -331,6 +334,7 @@ def read_acceptance(path: Path) -> AcceptanceFacts:
             accepted=found.accepted,
             criteria=len(found.criteria),
             failed=", ".join(each.measure for each in found.criteria if not each.accepted),
+            at=found.at,
         )
     )
 

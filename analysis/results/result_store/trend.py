@@ -131,9 +131,10 @@ def trend(facts: Iterable[Facts], by: By = "system", since: str | None = None) -
     quick. By node there are screenings alone. With `since`, results from then on are shown, and
     compared with all before. Runs that never started have no date and come first.
     """
-    # Reversed, since a later item replaces an earlier one: of copies the first that was given
-    # stays.
-    found = sorted({item.row.identity: item for item in reversed([*facts])}.values(), key=_made)
+    first: dict[str, Facts] = {}
+    for item in facts:
+        first.setdefault(item.row.identity, item)
+    found = sorted(first.values(), key=_made)
     parts = _nodes(found) if by == "node" else {**_runs(found), **_kinds(found)}
     series = [_judged(key, rows, since) for key, rows in parts.items()]
     shown = [each for each in series if each.rows]
@@ -171,7 +172,10 @@ def _made(item: Facts) -> str:
 
 
 def _runs(found: Sequence[Facts]) -> dict[Key, list[TrendRow]]:
-    accepted = {row.run: row.accepted for item in found if isinstance(row := item.row, AcceptanceFacts)}
+    # Those of a run share `made`, its release. Those of earlier versions without `at` come first,
+    # in the order in which they were given or added to a store.
+    acceptances = [row for item in found if isinstance(row := item.row, AcceptanceFacts)]
+    accepted = {row.run: row.accepted for row in sorted(acceptances, key=lambda row: row.at or "")}
     parts: dict[Key, list[TrendRow]] = {}
     for item in found:
         row = item.row

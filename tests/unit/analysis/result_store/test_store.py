@@ -335,6 +335,7 @@ def test_an_acceptance_is_read_by_its_own_words(tmp_path: Path, capsys: pytest.C
     row, run = read_facts(file).row, read_facts(report).row
     assert isinstance(row, AcceptanceFacts)
     assert (row.run, row.accepted, row.criteria, row.failed) == (run.identity, False, 2, "score_ops")
+    assert row.at is not None
     (series,) = trend([read_facts(file), read_facts(report)])
     assert [each.accepted for each in series.rows] == [False]
     file.write_text('{"criteria": 3}')

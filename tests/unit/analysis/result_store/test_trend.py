@@ -233,25 +233,36 @@ def test_quick_screenings_are_not_compared_with_others(screenings: list[Facts]) 
 # Acceptances and outputs.
 
 
-def test_the_newest_acceptance_of_a_run_is_shown() -> None:
-    def acceptance(identity: str, day: int, accepted: bool) -> Facts:
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ([(1, False), (2, True)], True),
+        ([(2, False), (1, True)], False),
+        ([(None, True), (None, False)], False),
+        ([(1, False), (None, True)], False),
+    ],
+    ids=["newest last", "newest first", "of earlier versions: the last", "only one has a time"],
+)
+def test_the_newest_acceptance_of_a_run_is_shown(given: list[tuple[int | None, bool]], shown: bool) -> None:
+    def acceptance(identity: str, day: int | None, accepted: bool) -> Facts:
         return Facts(
             AcceptanceFacts(
                 identity=identity,
                 origin="a.json",
                 run="run of day 0",
-                made=day_of(day),
+                made=day_of(0),
                 path="r",
                 baseline="b",
                 accepted=accepted,
                 criteria=1,
                 failed="",
+                at=day_of(day) if day is not None else None,
             )
         )
 
     facts = [Facts(run_facts(each)) for each in history(100.0, 100.0)]
-    (series,) = trend([*facts, acceptance("x", 1, False), acceptance("y", 2, True)])
-    assert [row.accepted for row in series.rows] == [True, None]
+    (series,) = trend([*facts, *(acceptance(str(number), *each) for number, each in enumerate(given))])
+    assert [row.accepted for row in series.rows] == [shown, None]
 
 
 def document(series: tuple[Series, ...]) -> TrendDocument:
