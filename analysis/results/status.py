@@ -35,15 +35,23 @@ def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms:
         score_ops=report.score_ops,
         regulated_score_ops=report.regulated_score_ops,
         replicas=_replicas(data, report, state),
-        slow=tuple(map(slowness, report.comparison.slow)) if report.comparison is not None else None,
+        slow=_slow(report),
         unhealthy=_unhealthy(report),
         waits_for=waits_of(data.paths) if state == "starting" else (),
         next=next_command(state, data.paths),
     )
 
 
+def _slow(report: Report) -> tuple[str, ...] | None:
+    """None if no replicas were compared: there are too few, or too few epochs."""
+    part = report.comparison
+    return tuple(map(slowness, part.slow)) if part is not None and part.compared else None
+
+
 def _unhealthy(report: Report) -> int | None:
-    return len({sign.node for sign in report.health.signs if sign.grave}) if report.health is not None else None
+    """None if no sample says anything about health."""
+    part = report.health
+    return len({sign.node for sign in part.signs if sign.grave}) if part is not None and part.recorded else None
 
 
 def _workload(part: WorkloadPart) -> WorkloadStatus:

@@ -29,6 +29,7 @@ from analysis.output.page.view import report_page
 from analysis.output.tables import print_report
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from analysis.report.estimates import ComparisonPart, HealthPart
 from analysis.report.state import read_now
 from analysis.results.glance import RunStatus, status_at_a_glance
 from analysis.results.ranking import rank
@@ -50,6 +51,19 @@ def status_of(run: HandMadeRun, at_s: float) -> RunStatus:
     now_ms = T0_MS + round(at_s * 1000)
     data, state, holder = read_now(run.paths, now_ms)
     return run_status(data, build_report(data, state), holder, now_ms)
+
+
+def test_what_was_not_looked_at_is_not_called_healthy(tmp_path: Path) -> None:
+    data, state, holder = read_now(in_progress(tmp_path).paths, T0_MS + 60_000)
+    report = build_report(data, state)
+    found = run_status(data, report, holder, T0_MS + 60_000)
+    assert (found.slow, found.unhealthy) == (None, None), "two replicas without samples"
+    looked_at = {
+        "comparison": ComparisonPart(compared=4, kinds=1, effects=()),
+        "health": HealthPart(nodes=1, recorded={"xid": 1}, not_recorded=(), signs=()),
+    }
+    found = run_status(data, report.model_copy(update=looked_at), holder, T0_MS + 60_000)
+    assert (found.slow, found.unhealthy) == ((), 0)
 
 
 def claimed_by_a_dead_process(run: HandMadeRun) -> int:
