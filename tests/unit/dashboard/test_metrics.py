@@ -5,6 +5,7 @@ import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from aiperf.run_directory.state import IN_PROGRESS
 from analysis.results.glance import ReplicaStatus, RunStatus
 from dashboard.metrics import METRICS, metrics_text
 from tests.support.folders import ROOT
@@ -104,6 +105,16 @@ def test_what_is_not_known_is_absent_and_several_runs_share_a_metric() -> None:
 
 def test_there_is_text_without_runs() -> None:
     assert metrics_text({}, "application/openmetrics-text; version=1.0.0")[0] == b"# EOF\n"
+
+
+def test_grafana_shows_the_power_of_nodes_that_several_runs_have_used() -> None:
+    panels = json.loads(GRAFANA.read_text())["panels"]
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    (power,) = [each for each in expressions if "DCGM_FI_DEV_POWER_USAGE" in each]
+    # Arithmetic needs one series for each node on one side; `and` takes any number on both.
+    assert re.findall(r"(\S+) on \(", power) == ["and", "and"]
+    (states,) = re.findall(r'state=~"(.*?)"', power)
+    assert {*states.split("|")} == IN_PROGRESS
 
 
 def test_grafana_shows_every_metric_and_no_other() -> None:
