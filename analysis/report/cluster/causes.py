@@ -37,6 +37,8 @@ SLOWER_CLOCK = 0.97
 BUSIER_PERCENT = 20.0
 """Points of CPU use above the others' from which on other programs explain a slow training."""
 
+FEWER_CPUS = 0.9
+"""Share of the others' CPUs up to which having fewer explains a slow training (our choice)."""
 
 HELD = 0.05
 """Seconds of each second of work, above the others', from which on a CPU quota is the cause."""
@@ -152,7 +154,7 @@ def _of_confinement(loads: Mapping[int, Load], own: ReplicaPart, others: Sequenc
     """Fewer CPUs than the others may use: an affinity, a quota whose time was not sampled."""
     cpus = loads.get(own.replica, Load()).cpus
     known = [found for part in others if part.replica in loads and (found := loads[part.replica].cpus) is not None]
-    if cpus is None or not known or cpus >= (usual := median(known)):
+    if cpus is None or not known or cpus > FEWER_CPUS * (usual := median(known)):
         return None
     return Cause("processors", f"it may use {cpus} of the CPUs of its node, the others {usual:g}")
 

@@ -13,7 +13,9 @@ from aiperf.wire.messages import Phase
 from analysis.output.page.vocabulary import slowness
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from analysis.report.cluster.causes import Load, cause_of
 from analysis.report.estimates import EffectPart
+from analysis.report.model import ReplicaPart
 from tests.support.hand_made import T0_MS, HandMadeRun
 
 REPLICAS, TRAININGS = 6, 4
@@ -174,6 +176,28 @@ def test_a_planted_slow_replica_of_eight_is_named_with_its_cause(seed: int, tmp_
     (found,) = planted(tmp_path, seed, cause)
     assert found.phase == cause
     assert CAUSES[cause] in slowness(found)
+
+
+@pytest.mark.parametrize(("cpus", "usual", "phase"), [(31, 32, "all-reduce"), (28, 32, "processors")])
+def test_a_tenth_fewer_cpus_explain_a_slow_all_reduce_and_a_single_one_does_not(
+    cpus: int, usual: int, phase: str
+) -> None:
+    own, *others = (
+        ReplicaPart(
+            replica=replica,
+            state="finished",
+            reason=None,
+            accelerators=1,
+            trials=1,
+            operations=10**15,
+            busy_fraction=0.9,
+            phases_s={"train": 90.0, "evaluate": 10.0},
+            exchange_s=3.0 if replica else 13.0,
+        )
+        for replica in range(4)
+    )
+    loads = {replica: Load(cpus=usual if replica else cpus) for replica in range(4)}
+    assert cause_of("work", own, others, -0.1, loads).phase == phase
 
 
 @pytest.mark.parametrize("seed", range(20))
