@@ -29,7 +29,7 @@ def cost_part(data: RunData, replicas: Sequence[ReplicaPart], energy: EnergyPart
     nodes, price = _nodes(data, replicas), data.manifest.config.price
     seconds = nodes * data.duration_ms / 1000
     whole = nodes > 0 and energy.hosts_measured >= max(nodes, energy.hosts)
-    joules = (energy.accelerators_j or 0.0) + (energy.cpus_j or 0.0) if whole else None
+    joules = energy.sensors_j if whole else None
     if energy.metered is not None:
         joules = energy.metered.joules
     return CostPart(

@@ -4,6 +4,9 @@ from analysis.report.estimates import Part
 
 J_PER_KWH = 3.6e6
 
+ACCELERATORS, CPUS = "accelerators", "CPU packages"
+"""Kinds of sensors inside of the nodes, as `EnergyPart.basis` names them."""
+
 
 class AspectPart(Part):
     """One aspect of the measurement, by the methodology of the EE HPC WG."""
@@ -156,8 +159,8 @@ class EnergyPart(Part):
     estimated from the power before and after it; null without counters.
     """
     operations_per_joule: float | None
-    """`operations_total` / joules: those of `metered`, or without it `accelerators_j` + `cpus_j`;
-    null without energy.
+    """`operations_total` / joules: those of `metered`, or without it those that `basis` names, or
+    without a basis `accelerators_j` + `cpus_j`; null without energy.
     """
     best_error_j: float | None
     """Joules until the run's error was reached, by the same source; null without energy or any
@@ -173,8 +176,16 @@ class EnergyPart(Part):
     """Energy of the facility and CO2, as declared; null if nothing is declared."""
     basis: str = ""
     """Source, scope and level of the joules in words: `operations_per_joule` can be compared with
-    those of the same basis alone. Empty without energy, in reports of earlier versions, and if the
-    energy of some nodes is missing.
+    those of the same basis alone. It names sensors that every node has, of accelerators every node
+    with any. Empty without energy, in reports of earlier versions, and if the energy of some nodes,
+    or of one of their accelerators, is missing.
     """
     problems: tuple[str, ...] = ()
     """What cannot be used of the files of meters."""
+
+    @property
+    def sensors_j(self) -> float | None:
+        """Joules of the sensors that `basis` names; None if it names none."""
+        parts = {ACCELERATORS: self.accelerators_j, CPUS: self.cpus_j}
+        named = [joules for name, joules in parts.items() if name in self.basis and joules is not None]
+        return sum(named) if named else None

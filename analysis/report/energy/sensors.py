@@ -1,5 +1,7 @@
 """Use of every node, energy and operations per joule: by the nodes' sensors, or by meters."""
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 
 from aiperf.rules.official_run import MAXIMUM_ERROR
@@ -8,7 +10,7 @@ from analysis.reading.run_data import RunData
 from analysis.reading.samples import Series
 from analysis.reading.telemetry import NodeSeries, Telemetry
 from analysis.report.energy.metered import basis_of, hosts_of, metered
-from analysis.report.energy.parts import J_PER_KWH, EnergyPart, FacilityPart, UsagePart
+from analysis.report.energy.parts import ACCELERATORS, CPUS, J_PER_KWH, EnergyPart, FacilityPart, UsagePart
 
 
 def usage(data: RunData, telemetry: Telemetry) -> tuple[UsagePart, ...]:
@@ -52,13 +54,13 @@ def energy(data: RunData, telemetry: Telemetry, work: WorkColumns | None, operat
     accelerators, cpus = telemetry.energy(start_ms, moments)
     meters, problems = metered(data)
     part = meters.part() if meters is not None else None
-    total = meters.joules(moments) if meters is not None else _total(accelerators, cpus)
-    measured = [node for node in telemetry.nodes if _reports_energy(node, start_ms, data.end_ms)]
-    basis = basis_of(part) if part is not None else _basis(data, measured, accelerators is None, cpus is None)
+    hosts = _hosts(telemetry, np.array([start_ms, data.end_ms], np.float64))
+    names = _complete(data, telemetry, hosts)
+    total = meters.joules(moments) if meters is not None else _total({ACCELERATORS: accelerators, CPUS: cpus}, names)
     return EnergyPart(
         accelerators_j=float(accelerators[0]) if accelerators is not None else None,
         cpus_j=float(cpus[0]) if cpus is not None else None,
-        hosts_measured=len(measured),
+        hosts_measured=len(hosts[ACCELERATORS] | hosts[CPUS]),
         hosts=len(telemetry.nodes),
         uncovered_share=_uncovered(telemetry, start_ms, data.end_ms),
         operations_per_joule=operations / float(total[0]) if total is not None and total[0] > 0 else None,
@@ -66,17 +68,33 @@ def energy(data: RunData, telemetry: Telemetry, work: WorkColumns | None, operat
         official_error_j=float(total[2]) if total is not None and official_ms is not None else None,
         metered=part,
         facility=_facility(data, float(total[0]) if total is not None else None),
-        basis=basis,
+        basis=basis_of(part) if part is not None else f"sensors of {' and '.join(names)}" * bool(names),
         problems=problems,
     )
 
 
-def _basis(data: RunData, measured: list[NodeSeries], no_accelerators: bool, no_cpus: bool) -> str:
-    """Words for what the sensors measure; empty if those of a node do not report."""
-    if not measured or {node.host for node in measured} < hosts_of(data):
-        return ""
-    names = ["accelerators"] * (not no_accelerators) + ["CPU packages"] * (not no_cpus)
-    return f"sensors of {' and '.join(names)}"
+def _hosts(telemetry: Telemetry, span_ms: Series) -> Mapping[str, set[str]]:
+    """The nodes whose energy each kind of sensors measures."""
+    return {
+        ACCELERATORS: {node.host for node in telemetry.nodes if node.accelerator_energy(span_ms) is not None},
+        CPUS: {node.host for node in telemetry.nodes if node.cpu_energy(span_ms) is not None},
+    }
+
+
+def _complete(data: RunData, telemetry: Telemetry, measured: Mapping[str, set[str]]) -> list[str]:
+    """The kinds of sensors that leave out no node; none if the energy of a node is missing.
+
+    All accelerators must report. CPU packages of a part of the nodes do not count.
+    """
+    every, accelerators = hosts_of(data), measured[ACCELERATORS]
+    having = {facts.host for facts in data.system.values() if facts.host and facts.accelerators}
+    having |= {node.host for node in telemetry.nodes if np.nanmax(node.column("accelerators"), initial=0.0) > 0}
+    if having - accelerators:
+        return []
+    names = [ACCELERATORS] * bool(accelerators)
+    if every and measured[CPUS] >= every:
+        return [*names, CPUS]
+    return names if accelerators >= every else []
 
 
 def _facility(data: RunData, joules: float | None) -> FacilityPart | None:
@@ -108,15 +126,10 @@ def _uncovered(telemetry: Telemetry, start_ms: int, end_ms: int) -> float | None
     return max(0.0, 1 - covered / (len(cards) * (end_ms - start_ms)))
 
 
-def _total(accelerators: Series | None, cpus: Series | None) -> Series | None:
-    if accelerators is None or cpus is None:
-        return accelerators if cpus is None else cpus
-    return accelerators + cpus
-
-
-def _reports_energy(node: NodeSeries, start_ms: int, end_ms: int) -> bool:
-    span = np.array([start_ms, end_ms], dtype=np.float64)
-    return node.accelerator_energy(span) is not None or node.cpu_energy(span) is not None
+def _total(found: Mapping[str, Series | None], names: Collection[str]) -> Series | None:
+    """The sum of the named kinds of sensors; of all that report if none is complete."""
+    parts = [part for name, part in found.items() if part is not None and name in (names or found)]
+    return np.sum(parts, axis=0) if parts else None
 
 
 def _error_moments(work: WorkColumns | None, end_ms: int) -> tuple[int | None, int | None]:

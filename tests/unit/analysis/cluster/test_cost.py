@@ -32,10 +32,11 @@ def part_of(run: HandMadeRun, energy: EnergyPart | None = None) -> CostPart:
     return found
 
 
-def energy(hosts_measured: int, accelerators_j: float = 3.0e6, cpus_j: float = 0.6e6) -> EnergyPart:
+def energy(hosts_measured: int, basis: str = "sensors of accelerators and CPU packages") -> EnergyPart:
     return EnergyPart(
-        accelerators_j=accelerators_j,
-        cpus_j=cpus_j,
+        accelerators_j=3.0e6,
+        cpus_j=0.6e6,
+        basis=basis,
         hosts_measured=hosts_measured,
         hosts=2,
         operations_per_joule=None,
@@ -63,7 +64,13 @@ def test_the_price_is_that_of_node_hours_and_of_the_energy_of_every_node(tmp_pat
 def test_energy_that_a_node_does_not_report_leaves_the_cost_open(tmp_path: Path) -> None:
     run = run_of(tmp_path, PRICES)
     assert part_of(run, energy(1)).amount is None
+    assert part_of(run, energy(2, "")).amount is None, "one of the accelerators of a node does not report"
     assert part_of(run).amount is None
+
+
+def test_energy_that_a_part_of_the_nodes_reports_has_no_price(tmp_path: Path) -> None:
+    part = part_of(run_of(tmp_path, PRICES), energy(2, "sensors of accelerators"))
+    assert part.amount == pytest.approx(1.0 * 3.6 + 3.0 / 3.6 * 0.25)
 
 
 def test_energy_without_a_price_needs_no_meter(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from analysis.results.verify import verify
 from tests.support.documentation.commands import fenced_blocks
 from tests.support.folders import ROOT
 from tests.support.hand_made import T0_MS, HandMadeRun
-from tests.unit.aiperf.machine.test_telemetry import sample, write_samples
+from tests.unit.aiperf.machine.test_telemetry import gpu, sample, write_samples
 
 RUN_S = 400
 
@@ -292,6 +292,47 @@ def test_a_run_without_meters_says_what_its_sensors_measure(tmp_path: Path) -> N
     assert found.basis == "", "the other node does not report"
     write_samples(run, "n2", [sample(t, cpu_power_w=50.0) for t in (0, RUN_S)], "replica-0001-1")
     assert energy_of(run).basis == "sensors of CPU packages"
+
+
+WITHOUT_POWER = {"DCGM_FI_DEV_GPU_UTIL": 90}
+
+GPUS_W, CPUS_W = {"accelerators": [gpu(90, 300), gpu(90, 100)]}, {"cpu_power_w": 50.0}
+
+SENSORS: dict[str, tuple[list[dict[str, Any]], str, float]] = {
+    "all": ([GPUS_W | CPUS_W] * 2, "sensors of accelerators and CPU packages", 900),
+    "CPUs of one node": ([GPUS_W | CPUS_W, GPUS_W], "sensors of accelerators", 800),
+    "accelerators in one node": ([GPUS_W | CPUS_W, CPUS_W], "sensors of accelerators and CPU packages", 500),
+    "a node without any": ([GPUS_W, {}], "", 400),
+    "each node by another": ([GPUS_W, CPUS_W], "", 450),
+    "an accelerator without power": ([GPUS_W | CPUS_W, {"accelerators": [gpu(90, 300), WITHOUT_POWER]}], "", 450),
+    "an accelerator without power, and CPUs": (
+        [GPUS_W | CPUS_W, {"accelerators": [gpu(90, 300), WITHOUT_POWER]} | CPUS_W],
+        "",
+        500,
+    ),
+}
+"""What each of two nodes reports; the basis, and the watts of the operations per joule."""
+
+
+@pytest.mark.parametrize("case", SENSORS)
+def test_sensors_are_named_if_no_node_lacks_them(tmp_path: Path, case: str) -> None:
+    nodes, basis, watts = SENSORS[case]
+    run = a_run(tmp_path)
+    for number, fields in enumerate(nodes):
+        samples = [sample(t, cpu_percent=50.0, **fields) for t in (0, RUN_S)]
+        write_samples(run, f"n{number + 1}", samples, f"replica-{number:04d}-1")
+    found = energy_of(run)
+    assert found.basis == basis
+    assert found.operations_per_joule == pytest.approx(10**15 / (watts * RUN_S))
+    assert found.sensors_j == (pytest.approx(watts * RUN_S) if basis else None)
+
+
+def test_accelerators_that_a_node_described_and_never_reported_are_missing(tmp_path: Path) -> None:
+    run = a_run(tmp_path, ["n1"])
+    write_samples(run, "n1", [sample(t, **CPUS_W) for t in (0, RUN_S)])
+    assert energy_of(run).basis == "sensors of CPU packages"
+    run.paths.system.write_text('{"0": {"host": "n1", "accelerators": 8}}')
+    assert energy_of(run).basis == ""
 
 
 def test_the_page_names_level_meters_and_declared_figures(tmp_path: Path) -> None:
