@@ -14,6 +14,12 @@ Kind = Literal["counter", "instant", "average"]
 GAP = 2.5
 """Multiple of the usual interval between two readings from which on readings are missing."""
 
+MOST_OF_OTHERS = 2.0
+"""Multiple of the greatest power of the intervals in which a counter rises, up to which it can have
+passed its limit in one in which it falls (our choice). All of them count, not the next ones alone:
+a counter of coarse units stands still in most intervals.
+"""
+
 
 @dataclass(frozen=True, eq=False)
 class Curve:
@@ -29,7 +35,7 @@ class Curve:
     estimated: Marks
     """Intervals behind each reading but the last of which no reading says what was used."""
     resets: int
-    """Times at which the counter fell without a known limit."""
+    """Times at which the counter fell without passing a known limit."""
     linear: bool
 
     @property
@@ -103,8 +109,11 @@ def _counted(times: Series, counter: Series, seconds: Series, wraps_at: float | 
     steps = np.diff(counter)
     fallen = steps < 0
     if wraps_at is not None:
-        # A counter that was above the declared limit has not begun again there: it was reset.
-        steps, fallen = np.where(fallen, steps + wraps_at, steps), fallen & (counter[:-1] > wraps_at)
+        passing = steps + wraps_at
+        most = MOST_OF_OTHERS * float((steps / seconds)[~fallen].max(initial=0.0))
+        # A counter that was above the declared limit, or too far below it, was reset.
+        passed = fallen & (counter[:-1] <= wraps_at) & (passing <= most * seconds)
+        steps, fallen = np.where(passed, passing, steps), fallen & ~passed
     power = steps / seconds
     for place in np.flatnonzero(fallen):
         # At least what it has counted since.

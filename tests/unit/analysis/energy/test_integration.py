@@ -89,6 +89,27 @@ def test_a_counter_with_a_limit_begins_again_without_a_loss(shape: str) -> None:
     assert curve.covered_ms(0, 1000 * RUN_S) == 1000 * RUN_S
 
 
+def test_a_counter_that_falls_far_below_its_limit_was_reset() -> None:
+    times = readings("constant", 10.0, "whole")
+    counted = 5000 * (times - times[0])
+    counter = 4.4e9 + np.where(times < 1000, counted, counted - counted[times >= 1000][0] - 4.4e9)
+    curve = curve_of(1000 * times, counter, "counter", 3.6e12)
+    assert curve.resets == 1, "from 1,224 kWh to 0, with a limit of 1,000,000 kWh"
+    assert used(curve) == pytest.approx(exact("constant"), rel=1e-3)
+    assert curve.covered_ms(0, 1000 * RUN_S) == 1000 * (RUN_S - 10)
+
+
+@pytest.mark.parametrize("gap", [(0, 0), (390, 900)])
+def test_a_counter_of_coarse_units_passes_its_limit(gap: tuple[float, float]) -> None:
+    unit, limit = 3.6e5, 36e5
+    times = np.arange(0, RUN_S + 10, 10.0)
+    times = times[(times <= gap[0]) | (times >= gap[1])]
+    # 5 kW are one unit of 0.1 kWh in 72 s: most readings are those before.
+    curve = curve_of(1000 * times, np.floor(5000 * times / unit) * unit % limit, "counter", limit)
+    assert curve.resets == 0
+    assert used(curve) == pytest.approx(exact("constant"), abs=unit)
+
+
 def test_any_part_of_a_run_has_its_own_energy() -> None:
     times = readings("waves of epochs", 10.0, "whole")
     curve = curve_of(1000 * times, SHAPES["waves of epochs"][0](times), "instant")
