@@ -38,9 +38,11 @@ class CpuPackages:
 
     @property
     def packages(self) -> list[Path]:
-        """The folder of each package."""
-        # Two colons: a part of a package (cores, memory), included in the package's counter.
-        return [zone for zone in sorted(self.folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
+        """The folder of each package. Raises OSError and ValueError if a zone has no name."""
+        # Two colons: a part of a package. Cores are in its counter, memory may not be.
+        # Next to the packages stands `psys`, the whole platform, which contains them.
+        zones = [zone for zone in sorted(self.folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
+        return [zone for zone in zones if (zone / "name").read_text(encoding="ascii").startswith("package")]
 
     def read(self) -> Sequence[float] | None:
         """Microjoules of each package. None without packages; OSError and ValueError are errors."""

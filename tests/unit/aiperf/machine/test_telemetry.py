@@ -37,6 +37,7 @@ def test_power_of_the_cpus_from_counters_that_wrap(tmp_path: Path) -> None:
     for number, used in (("0", 900), ("1", 100)):
         package = tmp_path / f"intel-rapl:{number}"
         package.mkdir()
+        (package / "name").write_text(f"package-{number}\n")
         (package / "energy_uj").write_text(f"{used}000000")
         (package / "max_energy_range_uj").write_text("999999999")
     part = tmp_path / "intel-rapl:0:0"
