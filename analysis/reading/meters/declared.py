@@ -69,7 +69,7 @@ class Meter(_Declared):
     wraps_at: _Number | None = None
     """Value, in units of the column, at which a counter begins again from 0."""
     sampled_s: _Number | None = None
-    """Interval of the samples inside of the meter, in seconds."""
+    """Interval of the samples inside of the meter, in seconds; of readings that are `average`."""
     nodes: Annotated[tuple[Line, ...], Listed, Field(max_length=100_000)] = ()
     """Nodes behind the meter, those of other jobs too; `*` and `?` as in names of files."""
     includes: Annotated[tuple[Subsystem, ...], Listed] = ()

@@ -46,7 +46,10 @@ class Measurement:
     counters: bool
     """True if every meter counts energy."""
     sampled_s: float | None
-    """Interval of the samples: as declared, or that of the readings if it is shorter."""
+    """Interval of the samples: as declared of readings that are means of them, else that of the
+    readings ("Sampling and Power Readings": "The power meter must use all power samples taken
+    during an interval to compute the average power reading").
+    """
     longest_s: float
     """Longest time of the core phase without a reading."""
     ends_s: float

@@ -128,7 +128,7 @@ class Metered:
         curves = [each.curve for each in self.series]
         arrivals = [one.time_ms for entry in self.data.ledger.replicas.values() for one in entry.arrivals]
         first_ms = min([start_ms, *arrivals])
-        sampled = [each.meter.sampled_s or each.curve.interval_s for each in self.series if not each.meter.joules]
+        sampled = [_sampled_s(each) for each in self.series if each.meter.joules is None]
         accuracies = [each.meter.accuracy_percent for each in self.series]
         return Measurement(
             core_s=(end_ms - start_ms) / 1000,
@@ -198,6 +198,13 @@ def idle_power(each: MeterSeries) -> float | None:
     if each.curve.times_ms[0] > begin_ms or each.curve.times_ms[-1] < end_ms:
         return None
     return each.curve.used(begin_ms, end_ms) / ((end_ms - begin_ms) / 1000)
+
+
+def _sampled_s(each: MeterSeries) -> float:
+    """Seconds from one sample of power to the next."""
+    # A reading that is no mean is one sample, however often the meter takes others.
+    declared_s = each.meter.sampled_s if each.meter.readings == "average" else None
+    return declared_s or each.curve.interval_s
 
 
 def _overlaps(series: Sequence[MeterSeries], hosts: frozenset[str]) -> Iterable[str]:

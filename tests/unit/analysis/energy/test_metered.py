@@ -94,7 +94,16 @@ def test_a_meter_of_everything_is_of_level_3(tmp_path: Path) -> None:
 
 
 WORSE: dict[str, tuple[dict[str, Any], int, str]] = {
-    "power each second": ({"joules": None, "watts": "energy", "sampled_s": 1.0}, 2, "continuously integrated energy"),
+    "means of power each second": (
+        {"joules": None, "watts": "energy", "readings": "average", "sampled_s": 1.0},
+        2,
+        "continuously integrated energy",
+    ),
+    "one of its samples each 10 s": (
+        {"joules": None, "watts": "energy", "sampled_s": 1.0},
+        0,
+        "a sample of power per second",
+    ),
     "power each 10 s": ({"joules": None, "watts": "energy"}, 0, "a sample of power per second"),
     "no idle power": ({"idle": None}, 1, "idle power"),
     "idle before the readings": ({"idle": ["2020-01-01T00:00Z", "2020-01-01T01:00Z"]}, 1, "idle power"),
