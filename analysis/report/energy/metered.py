@@ -50,6 +50,12 @@ class Metered:
             found += self._weight(each) * (own[1:] - own[0])
         return np.asarray(found + self._estimated_w * (moments_ms - start_ms) / 1000, np.float64)
 
+    @property
+    def facility_j(self) -> float:
+        """The part of the joules from meters of the facility, which have what a PUE adds."""
+        whole = [each for each in self.series if each.meter.scope == "facility"]
+        return sum(self._weight(each) * each.curve.used(*self.span_ms) for each in whole)
+
     def part(self) -> MeteredPart:
         """The part of the report."""
         start_ms, end_ms = self.span_ms

@@ -102,9 +102,9 @@ class FacilityPart(Part):
     declared.
     """
     joules: float | None
-    """Joules of the run x `pue`."""
+    """Joules of the run x `pue`, those of meters of scope `facility` x 1; null without either."""
     mean_w: float | None
-    """Mean power of the run x `pue`."""
+    """`joules` over the duration of the run."""
     co2_g_per_kwh: float | None
     """Grams of CO2 equivalents of a kilowatt-hour; null if not declared."""
     co2_kg: float | None

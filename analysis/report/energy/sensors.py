@@ -67,7 +67,9 @@ def energy(data: RunData, telemetry: Telemetry, work: WorkColumns | None, operat
         best_error_j=float(total[1]) if total is not None and best_ms is not None else None,
         official_error_j=float(total[2]) if total is not None and official_ms is not None else None,
         metered=part,
-        facility=_facility(data, float(total[0]) if total is not None else None),
+        facility=_facility(
+            data, float(total[0]) if total is not None else None, meters.facility_j if meters is not None else 0.0
+        ),
         basis=basis_of(part) if part is not None else f"sensors of {' and '.join(names)}" * bool(names),
         problems=problems,
     )
@@ -97,12 +99,15 @@ def _complete(data: RunData, telemetry: Telemetry, measured: Mapping[str, set[st
     return names if accelerators >= every else []
 
 
-def _facility(data: RunData, joules: float | None) -> FacilityPart | None:
-    """What the owner's figures make of the energy of the run, whatever measured it."""
+def _facility(data: RunData, joules: float | None, whole_j: float) -> FacilityPart | None:
+    """What the owner's figures make of the energy of the run, whatever measured it.
+
+    `whole_j`: the part of the joules from meters of the facility, which no PUE multiplies.
+    """
     declared = data.manifest.config.energy
     if declared.pue is None and declared.co2_g_per_kwh is None:
         return None
-    whole = joules * declared.pue if joules is not None and declared.pue is not None else None
+    whole = whole_j + (joules - whole_j) * declared.pue if joules is not None and declared.pue is not None else None
     emitting = whole if whole is not None else joules
     seconds = data.duration_ms / 1000
     return FacilityPart(

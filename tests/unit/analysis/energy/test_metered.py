@@ -284,6 +284,20 @@ def test_figures_of_the_owner_are_applied_to_power_and_energy_alike(tmp_path: Pa
     assert found.facility.co2_kg == pytest.approx(1.2 * 9000 * RUN_S / 3.6e6 * 0.4)
 
 
+def test_a_meter_of_the_facility_has_what_a_pue_adds(tmp_path: Path) -> None:
+    run = a_run(tmp_path, energy={"pue": 1.2, "co2_g_per_kwh": 400})
+    building = BEST | {"scope": "facility", "includes": ["cooling"]}
+    estimate = {"subsystem": "storage", "watts": 100, "source": "data sheet"}
+    switch = {"file": "switch.csv", "scope": "rack", "joules": "energy", "includes": ["network"]}
+    files = {"pdu.csv": csv_of("energy", counted(9000)), "switch.csv": csv_of("energy", counted(200))}
+    found = meters(run, building, switch, estimate, files=files)
+    assert found.facility is not None
+    watts = 9000 + 1.2 * (200 + 100)
+    assert found.facility.joules == pytest.approx(watts * RUN_S)
+    assert found.facility.mean_w == pytest.approx(watts)
+    assert found.facility.co2_kg == pytest.approx(watts * RUN_S / 3.6e6 * 0.4)
+
+
 def test_the_cost_of_a_run_is_that_of_what_meters_measured(tmp_path: Path) -> None:
     run = a_run(tmp_path, price={"node_hour": 0.0, "kwh": 0.25})
     meters(run, BEST, files={"pdu.csv": csv_of("energy", counted(9000))})
