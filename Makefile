@@ -15,11 +15,12 @@ OTHER_FRAMEWORK := $(if $(filter-out tensorflow,$(FRAMEWORK)),--framework $(FRAM
 
 # tools/environment.py installs what is missing, whole or not at all; if nothing is, it takes a tenth of a second.
 # Run by a Python that it does not support, it could not even say so.
-SUPPORTED := import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and \
+SUPPORTED := import sys; v = sys.version_info[:2]; sys.exit(sys.platform != "linux" and \
+  "AIPerf needs Linux: for GPUs, processors and memory it asks its kernel" or not (3, 11) <= v < (3, 14) and \
   "AIPerf needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is %d.%d: name another, make ... PYTHON=python3.12" % v)
 TOOL := "$(PYTHON)" -c '$(SUPPORTED)' || exit 1; "$(PYTHON)" -m
 ENVIRONMENT := $(TOOL) tools.environment --gpu "$(GPU)" $(if $(filter-out file,$(origin PYTHON)),--python "$(PYTHON)")
-unexport PYTHONHOME PYTHONSAFEPATH
+unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH
 
 .PHONY: env run horovod test test-env packages compiled tensorflow debian check unit faults science soak fuzz audit-packages format schema docs \
   site lock native clean

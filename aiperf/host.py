@@ -56,16 +56,20 @@ class Host:
 
     def online_cpus(self) -> int:
         """CPUs of the machine, whatever this process may use of them."""
-        listed = _numbers(self._text("sys/devices/system/cpu/online"))
-        return len(listed) or len(self.cpu_fields("processor")) or os.cpu_count() or 1
+        return len(self._online()) or len(self.cpu_fields("processor")) or os.cpu_count() or 1
 
     def affinity(self) -> frozenset[int]:
         """Numbers of the CPUs on which this process may run: any, with gaps, from 0 or not."""
         for line in self._text("proc/self/status").splitlines():
             name, _, value = line.partition(":")
             if name == "Cpus_allowed_list":
-                return _numbers(value)
+                # The mask may have CPUs that could be plugged in, or that are switched off.
+                allowed = _numbers(value)
+                return allowed & self._online() or allowed
         return frozenset(range(self.online_cpus()))
+
+    def _online(self) -> frozenset[int]:
+        return _numbers(self._text("sys/devices/system/cpu/online"))
 
     def may(self, *capabilities: int) -> bool:
         """True if this process has one of the capabilities (capabilities(7)).

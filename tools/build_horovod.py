@@ -1,13 +1,14 @@
 """Build Horovod for the installed TensorFlow, or give the wheel that was built before.
 
 Prints the path of the wheel. Horovod's last release (0.28.1) is older than today's TensorFlow and
-needs three settings that its own build does not make; docs/performance.md explains them.
+needs settings that its own build does not make: those below.
 Environment variables of Horovod's build (HOROVOD_GPU_OPERATIONS=NCCL, HOROVOD_NCCL_HOME,
 HOROVOD_CUDA_HOME, ...) are passed on and are part of the key.
 """
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -72,7 +73,9 @@ def tensorflow_version() -> str:
 
 def cache_folder() -> Path:
     """Folder for wheels of this combination: all that changes the binary changes the folder."""
-    key = repr((VERSION, tensorflow_version(), sys.implementation.cache_tag, sorted(settings().items())))
+    # Homes are shared by nodes with other processors, C libraries and MPIs.
+    node = sysconfig.get_platform(), platform.libc_ver(), os.path.realpath(shutil.which("mpicxx") or "")
+    key = repr((VERSION, tensorflow_version(), sys.implementation.cache_tag, node, sorted(settings().items())))
     key += Path(__file__).read_text(encoding="utf-8")
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return base / "aiperf" / f"horovod-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -115,6 +118,8 @@ def build(source: Path, folder: Path) -> None:
         **settings(),
         "CPLUS_INCLUDE_PATH": f"{include / 'highwayhash'}:{include / 'farmhash_archive/src'}",
         "MAKEFLAGS": f"-j{os.cpu_count()}",  # below `make horovod` there are flags already, which name one job
+        # CMake 4 refuses what says that it needs less, as Gloo does.
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
         # 1980-01-01, the earliest date that a wheel, which is a ZIP file, can state.
         "SOURCE_DATE_EPOCH": "315532800",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -123,7 +128,8 @@ def build(source: Path, folder: Path) -> None:
     with (folder / "build.log").open("w", encoding="utf-8") as log:
         result = subprocess.run(command, cwd=source, env=environment, stdout=log, stderr=log, check=False)
     if result.returncode:
-        kept = Path(tempfile.gettempdir()) / "horovod-build.log"
+        kept = cache_folder() / "build.log"
+        kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / "build.log", kept)
         sys.exit(f"Horovod could not be built; the log is {kept}")
 

@@ -8,6 +8,7 @@ an OpenCL driver that no wheel brings: their engine finds no device.
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -31,29 +32,30 @@ def main(words: list[str]) -> int:
         "--gpu", default="", choices=("", "0", "1"), help="1: also on cuDNN; 0: not; default: by driver"
     )
     forced = parser.parse_args(words).gpu
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
+    # With words, as in CXX="ccache g++".
+    compiler = shlex.split(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or "")
+    if not compiler:
         print("make native needs a C++ compiler (g++ or clang++)", file=sys.stderr)
         return 3
-    FOLDER.mkdir(parents=True, exist_ok=True)
     try:
+        FOLDER.mkdir(parents=True, exist_ok=True)
         _build_onednn(compiler)
         if machine(forced).gpu:
             _build_cudnn(compiler)
-    except (NotMadeError, subprocess.CalledProcessError) as error:
+    except (NotMadeError, OSError, subprocess.CalledProcessError) as error:
         print(f"make native: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _build_onednn(compiler: str) -> None:
+def _build_onednn(compiler: list[str]) -> None:
     named = os.environ.get("ONEDNN_ROOT")
     prefix = Path(named) if named else _installed("onednn", LOCK)
     words = [f"-I{prefix / 'include'}", f"-L{prefix / 'lib'}", "-ldnnl", f"-Wl,-rpath,{prefix / 'lib'}"]
     _build(compiler, "micro.cpp", "libaiperf_micro.so", words)
 
 
-def _build_cudnn(compiler: str) -> None:
+def _build_cudnn(compiler: list[str]) -> None:
     prefix = _installed("cudnn", CUDA_LOCK)
     (packages,) = prefix.glob("lib/python3*/site-packages")
     words = [f"-isystem{packages / 'include'}"]
@@ -65,10 +67,10 @@ def _build_cudnn(compiler: str) -> None:
     _build(compiler, "micro_cudnn.cpp", "libaiperf_micro_cudnn.so", words)
 
 
-def _build(compiler: str, source: str, name: str, words: list[str]) -> None:
+def _build(compiler: list[str], source: str, name: str, words: list[str]) -> None:
     """Compile, unless the library is of the same sources, compiler and place."""
     command = [
-        compiler,
+        *compiler,
         "-std=c++17",
         "-O2",
         "-shared",

@@ -270,8 +270,10 @@ class Machine:
 def machine(forced: str) -> Machine:
     """NVIDIA's driver is asked, unless `forced` is 0 or 1."""
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False).stdout  # noqa: S607
-    except OSError:
+        # A driver in a bad way does not answer.
+        asked = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S607
+        listed = asked.stdout
+    except (OSError, subprocess.TimeoutExpired):
         listed = ""
     gpus = sum(line.startswith("GPU ") for line in listed.splitlines())
     gpu = forced == "1" if forced else gpus > 0 or Path("/proc/driver/nvidia/version").exists()

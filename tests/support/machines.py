@@ -103,6 +103,7 @@ MACHINES = {
     "capitals": Machine(host="Node-A7.Cluster.Example"),
     "odd processors": Machine(cpus=300, sockets=2, affinity=",".join(map(str, range(1, 300, 2))), memory=512 * GIB,
                               available=500 * GIB),
+    "could have 128 processors": Machine(cpus=4, affinity="0-127"),
     "one socket of two": Machine(cpus=64, sockets=2, affinity="32-63", memory=512 * GIB, available=500 * GIB),
     "control groups 2": Machine(
         cpus=8, memory=64 * GIB, available=60 * GIB, groups="0::/pod/app\n",

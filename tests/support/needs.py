@@ -2,8 +2,11 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
+
+from tests.support.folders import ROOT
 
 
 def need(*programs: str) -> None:
@@ -16,3 +19,12 @@ def need(*programs: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def need_repository() -> None:
+    """Skip the test in an unpacked archive, or where git refuses a repository of another user."""
+    need("git")
+    asked = ["git", "rev-parse", "--show-toplevel"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode or done.stdout.strip() != str(ROOT.resolve()):
+        pytest.skip(f"not in a repository: {done.stderr.strip() or done.stdout.strip()}")

@@ -2,7 +2,15 @@
 
 import subprocess
 
+import pytest
+
 from tests.support.folders import ROOT
+from tests.support.needs import need_repository
+
+
+@pytest.fixture(autouse=True)
+def repository() -> None:
+    need_repository()
 
 
 def git(*words: str) -> list[str]:

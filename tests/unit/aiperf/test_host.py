@@ -35,6 +35,7 @@ def host_of(name: str, folder: Path) -> Host:
         ("ARM", 64, 64),
         ("odd processors", 300, 150),
         ("one socket of two", 64, 32),
+        ("could have 128 processors", 4, 4),
         ("control groups 2", 8, 2),
         ("control groups 1", 8, 1),
         ("control groups without limits", 2, 2),
