@@ -40,6 +40,12 @@ They are looked for before those of a lost rank: libraries that exchange tensors
 too, and their names are in the text then.
 """
 
+UNREGISTERED = ("ibv_reg_mr", "ibv_create_", "ibv_modify_")
+"""Calls of InfiniBand's library that lack locked memory, not memory: NCCL quotes them."""
+
+OWN_FAULT = ("cuda error", "hip error")
+"""Texts of a fault of this rank's own device, which shows at whatever is done next."""
+
 SHARED_DEVICE = ("duplicate gpu detected",)
 """Texts of NCCL and RCCL when two ranks have one device."""
 
@@ -47,6 +53,8 @@ SHARED_DEVICE = ("duplicate gpu detected",)
 def is_out_of_memory(error: BaseException) -> bool:
     """True for an exception that reports a lack of memory, of the host or of an accelerator."""
     text = f"{type(error).__name__}: {error}".lower()
+    if any(words in text for words in UNREGISTERED):
+        return False
     return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
 
 
@@ -54,15 +62,26 @@ def is_out_of_memory(error: BaseException) -> bool:
 def others_may_die(*kinds: type[BaseException]) -> Iterator[None]:
     """Take exceptions of these kinds for the loss of another rank, unless their text names a cause.
 
-    Raises TrialFailedError ("rank_lost"), or ("unfit") if ranks share an accelerator. Exceptions
-    about memory pass as they are.
+    Raises TrialFailedError ("rank_lost"), or ("crash") for a fault of the own device, or ("unfit")
+    if ranks share an accelerator or cannot lock memory for InfiniBand. Exceptions about memory pass
+    as they are.
     """
     try:
         yield
     except kinds as error:
-        text = str(error).strip()
+        text, said = _shortened(str(error).strip()), str(error).lower()
         if isinstance(error, TrialFailedError) or is_out_of_memory(error):
             raise
-        if any(words in text.lower() for words in SHARED_DEVICE):
-            raise TrialFailedError("unfit", f"ranks share an accelerator: {text[:300]}") from None
-        raise TrialFailedError("rank_lost", f"another rank is gone: {text[:300]}") from None
+        if any(words in said for words in OWN_FAULT):
+            raise TrialFailedError("crash", text) from None
+        if any(words in said for words in SHARED_DEVICE):
+            raise TrialFailedError("unfit", f"ranks share an accelerator: {text}") from None
+        if any(words in said for words in UNREGISTERED):
+            reason = "memory cannot be locked for InfiniBand: raise its limit on all nodes (ulimit -l unlimited)"
+            raise TrialFailedError("unfit", f"{reason}: {text}") from None
+        raise TrialFailedError("rank_lost", f"another rank is gone: {text}") from None
+
+
+def _shortened(text: str, most: int = 600) -> str:
+    """The beginning and the end of a text: libraries say where first, and last what was wrong."""
+    return text if len(text) <= most else f"{text[: most // 3]} ... {text[-2 * most // 3 :]}"

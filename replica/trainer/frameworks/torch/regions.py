@@ -166,6 +166,11 @@ BACKEND = "inductor"
 """PyTorch's name of the compiler."""
 
 
+MOST_SHAPES = 10_000
+"""Versions of a region that are kept. PyTorch keeps 8, after which it compiles nothing any more: a
+network that has grown has more widths than that."""
+
+
 @functools.cache
 def fused(program: Program, training: bool) -> Callable[..., tuple[Tensor, ...]]:
     """A region as one function, compiled once for each set of shapes and types."""
@@ -175,6 +180,8 @@ def fused(program: Program, training: bool) -> Callable[..., tuple[Tensor, ...]]
 
     # What PyTorch compiles is found by code, and but a few versions are kept for each: functions
     # that share code would throw out each other's.
+    torch.compiler.config.recompile_limit = MOST_SHAPES
+    torch.compiler.config.accumulated_recompile_limit = MOST_SHAPES
     own = FunctionType(region.__code__.replace(), region.__globals__, "region", None, region.__closure__)
     return torch.compile(own, fullgraph=True, dynamic=False, backend=BACKEND)  # type: ignore[no-any-return]
 

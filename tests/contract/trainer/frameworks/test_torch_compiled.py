@@ -201,6 +201,26 @@ def _regions_of(steps: Any) -> list[Any]:
 
 
 @ON_TORCH
+def test_a_network_with_many_widths_is_compiled_in_all_of_them(trains_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from torch._dynamo.utils import counters
+
+    from replica.trainer.frameworks.torch import regions
+
+    monkeypatch.setattr(regions, "BACKEND", "eager")
+    regions.fused.cache_clear()
+    torch._dynamo.reset()
+    counters.clear()
+    region = regions.fused(regions.Program(1, ((regions.Rectify(True), (0,)),)), True)
+    widths = range(8, 8 * 13, 8)
+    for width in widths:
+        (output,) = region(torch.full((2, width, 4, 4), -1.0))
+        assert not output.any()
+    assert counters["stats"]["unique_graphs"] == len(widths)
+    regions.fused.cache_clear()  # what a test with another compiler must not find
+
+
+@ON_TORCH
 def test_a_compiler_that_fails_costs_nothing_but_speed(trains_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from replica.trainer.frameworks.torch import regions
 

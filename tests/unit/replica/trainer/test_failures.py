@@ -70,6 +70,27 @@ def test_another_rank_is_lost_by_any_other_error_of_an_exchange(text: str) -> No
         raise KeyError(text)
 
 
+def test_memory_that_cannot_be_locked_is_no_lack_of_memory() -> None:
+    text = "ncclSystemError: Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory"
+    assert kind_of(RuntimeError(text), None) == "error"
+    with pytest.raises(TrialFailedError, match=r"ulimit -l.*ibv_reg_mr") as raised, others_may_die(RuntimeError):
+        raise RuntimeError(text)
+    assert raised.value.kind == "unfit"
+
+
+def test_a_fault_of_the_own_device_is_not_another_ranks() -> None:
+    with pytest.raises(TrialFailedError, match="uncorrectable ECC error") as raised, others_may_die(RuntimeError):
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+    assert raised.value.kind == "crash", "another replica may resume the training"
+
+
+def test_the_end_of_a_long_text_is_kept() -> None:
+    text = f"NCCL error in: ProcessGroupNCCL.cpp:3690, {'x' * 2000}\nLast error: /dev/shm: No space left on device"
+    with pytest.raises(TrialFailedError, match="No space left on device") as raised, others_may_die(RuntimeError):
+        raise RuntimeError(text)
+    assert raised.value.reason.startswith("another rank is gone: NCCL error in: ") and len(raised.value.reason) < 700
+
+
 def test_ranks_on_one_accelerator_do_not_fit_this_machine() -> None:
     text = "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3000"
     with pytest.raises(TrialFailedError, match="ranks share an accelerator") as raised, others_may_die(RuntimeError):
