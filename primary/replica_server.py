@@ -126,6 +126,8 @@ class _Jobs:
         self._replica = view.replica
         self._witness = witness
         self._job: Job | None = None
+        self._began = False
+        """True if the replica has said what it trains."""
 
     @property
     def trial(self) -> int | None:
@@ -141,9 +143,9 @@ class _Jobs:
             job, self._job, ended = self._job, None, self._witness.ended
             try:
                 if ended is not None and ended.completed:  # its last words
-                    self._context.work.finished(self._replica, job, ended)
+                    self._context.work.finished(self._replica, job, ended, self._began)
                 else:
-                    self._context.work.lost(self._replica, job)
+                    self._context.work.lost(self._replica, job, self._began)
                 self._context.manager.over(job.trial)
             except Exception:
                 log.exception("the loss of trial %d", job.trial)
@@ -180,6 +182,7 @@ class _Jobs:
 
     async def _training(self, link: ReplicaLink, job: Job) -> Finished:
         self._job = job = replace(job, claim=self._context.claim.number)
+        self._began = False
         self._view.round = job.round
         self._context.writer.append(issued(job, self._replica))
         self._witness.issued(job.trial)
@@ -196,13 +199,14 @@ class _Jobs:
                 log_epoch(self._view, event)
                 self._view.take(event)
             elif type(event) is Started:
+                self._began = True
                 self._context.digest.began(self._replica, job, event)
                 self._context.manager.started(event)
             elif type(event) is Finished:
                 break
         self._job = None
         self._context.manager.over(job.trial)
-        self._context.work.finished(self._replica, job, event)
+        self._context.work.finished(self._replica, job, event, self._began)
         self._announce_end(job, event)
         return event
 

@@ -34,14 +34,19 @@ class AutomlRounds:
             trial=self._last_trial, round=assignment.round, seed=seed, point=assignment.point, base=assignment.base
         )
 
-    def finished(self, replica: int, job: Job, result: Finished) -> None:
+    def finished(self, replica: int, job: Job, result: Finished, began: bool) -> None:
         """Move the replica on; hand the training back if it failed by no fault of its own."""
-        again = not result.completed and result.kind in RESUMABLE and self._interrupted.hand_back(job)
+        again = not result.completed and result.kind in RESUMABLE and self._hand_back(job, began)
         self._advance(replica, job, result.completed or again)
 
-    def lost(self, replica: int, job: Job) -> None:
+    def lost(self, replica: int, job: Job, began: bool) -> None:
         """Hand the training back; the replica's schedule continues without it."""
-        self._advance(replica, job, self._interrupted.hand_back(job))
+        self._advance(replica, job, self._hand_back(job, began))
+
+    def _hand_back(self, job: Job, began: bool) -> bool:
+        # A job that has begun nothing is nothing to resume, nor can its architecture be tuned: the
+        # replica does it anew.
+        return (began or job.resumes is not None) and self._interrupted.hand_back(job)
 
     def _advance(self, replica: int, job: Job, completed: bool) -> None:
         # A resumed training belongs to the schedule of the replica that began it.
@@ -64,5 +69,7 @@ def _next_assignments(config: RunConfig, ledger: Ledger) -> dict[int, Assignment
         if trial.issued is not None and trial.issued.resumes is None:
             issued = trial.issued
             assignment = Assignment(issued.round, issued.point, issued.base)
-            assignments[issued.replica] = next_assignment(assignment, number, trial.failed is None, config.search)
+            # What was not begun is nobody's to resume, and is done anew, as in `AutomlRounds.lost`.
+            done = trial.failed is None and trial.begun is not None
+            assignments[issued.replica] = next_assignment(assignment, number, done, config.search)
     return assignments

@@ -22,10 +22,10 @@ class WorkList(Protocol):
     def complete(self) -> bool:
         """True if all work is done, and none can come back; work without an end never is."""
 
-    def finished(self, replica: int, job: Job, result: Finished) -> None:
-        """Note how a job ended."""
+    def finished(self, replica: int, job: Job, result: Finished, began: bool) -> None:
+        """Note how a job ended. `began`: the replica had chosen what to train, and begun."""
 
-    def lost(self, replica: int, job: Job) -> None:
+    def lost(self, replica: int, job: Job, began: bool) -> None:
         """Note that a replica was lost while it worked on a job."""
 
 

@@ -45,14 +45,14 @@ class Suite:
         seed = fold_seed(self._seed, workload, instance, 0)
         return Job(trial=self._last_trial, round=1, seed=seed, workload=workload, instance=instance)
 
-    def finished(self, replica: int, job: Job, result: Finished) -> None:
+    def finished(self, replica: int, job: Job, result: Finished, began: bool) -> None:
         """Take the model off the list, or hand it back if it failed by no fault of its own."""
         self._in_progress.discard(job.trial)
         if not result.completed and result.kind in RESUMABLE:
             self._interrupted.hand_back(job)
 
-    def lost(self, replica: int, job: Job) -> None:
-        """Hand the model back."""
+    def lost(self, replica: int, job: Job, began: bool) -> None:
+        """Hand the model back, which the job names: it need not have begun."""
         self._in_progress.discard(job.trial)
         self._interrupted.hand_back(job)
 

@@ -88,7 +88,7 @@ def whole_jobs(work: WorkList, count_of_each: int, books: Books | None = None) -
     for _ in range(count_of_each):
         for replica in range(REPLICAS):
             job = take(work, replica)
-            work.finished(replica, job, done(job))
+            work.finished(replica, job, done(job), began=True)
             if books is not None:
                 books.started(replica, job)
                 books.ended(replica, job)
@@ -99,7 +99,7 @@ def test_ids_are_unique_and_only_grow(opened: OpenWorkList) -> None:
     work = opened(CONFIG, Ledger())
     ids = [job.trial for _, job in whole_jobs(work, 4)]
     at_once = [take(work, replica) for replica in range(REPLICAS)]
-    work.lost(0, at_once[0])
+    work.lost(0, at_once[0], began=True)
     ids += [job.trial for job in at_once] + [take(work, 1).trial]
     assert ids == sorted(set(ids))
     assert ids[0] == 1
@@ -114,10 +114,10 @@ def test_the_same_configuration_gives_the_same_jobs(opened: OpenWorkList) -> Non
 def test_a_lost_job_is_given_out_again_as_a_resumption(opened: OpenWorkList) -> None:
     work = opened(CONFIG, Ledger())
     job = take(work, 0)
-    work.lost(0, job)
+    work.lost(0, job, began=True)
     again = take(work, REPLICAS - 1)
     assert again == replace(job, trial=again.trial, resumes=job.trial)
-    work.finished(REPLICAS - 1, again, done(again))
+    work.finished(REPLICAS - 1, again, done(again), began=True)
     assert all(other.resumes is None for _, other in whole_jobs(work, 3)), "once is enough"
 
 
@@ -126,7 +126,7 @@ def test_a_job_that_is_lost_again_and_again_is_given_up(opened: OpenWorkList) ->
     job = take(work, 0)
     resumptions = 0
     while True:
-        work.lost(0, job)
+        work.lost(0, job, began=True)
         job = take(work, 0)
         if job.resumes is None:
             break

@@ -223,9 +223,9 @@ def test_the_training_of_a_lost_replica_is_handed_back_when_it_has_ended_without
             events.setdefault(body.trial, []).append(body.how)
         return append(self, body, at_monotonic_ms)
 
-    def handing_back(self: AutomlRounds, replica: int, job: Job) -> None:
+    def handing_back(self: AutomlRounds, replica: int, job: Job, began: bool) -> None:
         events.setdefault(job.trial, []).append("handed back")
-        hand_back(self, replica, job)
+        hand_back(self, replica, job, began)
 
     slow_to_end(100, takes_s)(monkeypatch)
     monkeypatch.setattr(HistoryWriter, "append", noting)

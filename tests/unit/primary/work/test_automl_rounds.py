@@ -24,7 +24,7 @@ def test_every_replica_follows_its_own_schedule() -> None:
     a, b = take(work, 0), take(work, 1)
     assert (a.trial, a.round, b.trial, b.round) == (1, 1, 2, 1)
     assert a.seed != b.seed
-    work.finished(0, a, done(a))
+    work.finished(0, a, done(a), began=True)
     assert take(work, 0).round == 2
 
 
@@ -33,13 +33,13 @@ def test_a_crashed_training_is_resumed_by_the_next_free_replica_a_limited_number
     job = take(work, 0)
     seeds = {job.seed}
     for attempt in range(MAX_RESUMPTIONS):
-        work.finished(attempt % 2, job, done(job, False, "crash"))
+        work.finished(attempt % 2, job, done(job, False, "crash"), began=True)
         resumed = take(work, 1 - attempt % 2)
         assert (resumed.resumes, resumed.round) == (job.trial, 1)
         seeds.add(resumed.seed)
         job = resumed
     assert len(seeds) == 1
-    work.finished(0, job, done(job, False, "crash"))
+    work.finished(0, job, done(job, False, "crash"), began=True)
     following = take(work, 0)
     assert following.resumes is None
     assert following.round == 2, "the replica moved on when its training was taken over"
@@ -48,7 +48,7 @@ def test_a_crashed_training_is_resumed_by_the_next_free_replica_a_limited_number
 def test_a_training_that_fails_by_itself_is_not_repeated_as_it_was() -> None:
     work = open_work(CONFIG)
     job = take(work, 0)
-    work.finished(0, job, done(job, False, "out_of_memory"))
+    work.finished(0, job, done(job, False, "out_of_memory"), began=True)
     again = take(work, 0)
     assert (again.resumes, again.round, again.seed != job.seed) == (None, 1, True)
 
@@ -56,7 +56,7 @@ def test_a_training_that_fails_by_itself_is_not_repeated_as_it_was() -> None:
 def test_a_lost_replicas_training_goes_to_another() -> None:
     work = open_work(CONFIG)
     job = take(work, 0)
-    work.lost(0, job)
+    work.lost(0, job, began=True)
     assert take(work, 5).resumes == job.trial
 
 
@@ -64,6 +64,31 @@ def ledger_of(run: HandMadeRun) -> Ledger:
     ledger = Ledger()
     ledger.add(HistoryReader(run.paths).read_new().records)
     return ledger
+
+
+def test_a_job_that_began_nothing_is_done_anew_by_its_replica(tmp_path: Path) -> None:
+    """Nobody could resume it, nor tune the hyperparameters of an architecture that it never had."""
+    work = open_work(CONFIG)
+    job = take(work, 0)
+    work.lost(0, job, began=False)
+    assert take(work, 1).resumes is None
+    again = take(work, 0)
+    assert (again.resumes, again.round, again.point, again.seed != job.seed) == (None, 1, 0, True)
+    work.finished(0, again, done(again, False, "start"), began=False)
+    assert (take(work, 1).resumes, take(work, 0).round) == (None, 1)
+    # A resumption is handed on: the trial that it resumes has begun.
+    begun = take(work, 2)
+    work.lost(2, begun, began=True)
+    resumed = take(work, 0)
+    work.lost(0, resumed, began=False)
+    assert take(work, 1).resumes == resumed.trial
+    # The same by the records, if the primary is lost as well.
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=2).at(1).start_trial(1, 0)
+    run.tell(run.job(2, 1))
+    run.at(5).primary.append(RunResumed())
+    work = open_work(CONFIG, ledger_of(run))
+    assert take(work, 1).resumes == 1
+    assert (take(work, 1).round, take(work, 0).round) == (1, 2)
 
 
 def test_an_interrupted_run_continues_from_its_records(tmp_path: Path) -> None:

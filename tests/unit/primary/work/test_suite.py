@@ -24,7 +24,7 @@ MODELS = [("hepcnn", 0), ("cosmoflow", 0), ("hepcnn", 1), ("cosmoflow", 1)]
 
 
 def end(work: WorkList, job: Job, kind: str = "") -> None:
-    work.finished(0, job, Finished(trial=job.trial, completed=not kind, reason="", kind=kind))
+    work.finished(0, job, Finished(trial=job.trial, completed=not kind, reason="", kind=kind), began=True)
 
 
 def ledger_of(*bodies: AnyBody) -> Ledger:
@@ -52,7 +52,7 @@ def test_what_another_replica_still_trains_may_come_back() -> None:
     jobs = [take(work, replica) for replica in range(len(MODELS))]
     assert work.next_job(5) is None
     assert not work.complete
-    work.lost(0, jobs[0])
+    work.lost(0, jobs[0], began=True)
     again = take(work, 5)
     assert again == replace(jobs[0], trial=again.trial, resumes=jobs[0].trial)
 
