@@ -13,12 +13,11 @@ from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.files import atomic_file, can_write, read
 from aiperf.records.history_files import HistoryWriter
-from aiperf.run_directory.checksums import is_broken, sealed, without_seal
+from aiperf.run_directory.checksums import sealed, sealed_object
 from aiperf.run_directory.claim import Claim, PrimaryIdentity
 from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
 from aiperf.run_directory.recorded_files import Beginning, beginnings
 from aiperf.storage.reserve import Reserve
-from aiperf.untrusted.reading import json_object
 from primary.digest import DigestKeeper
 from primary.display.state import Display, Earlier, ReplicaView
 from primary.launchers import Launcher
@@ -103,9 +102,8 @@ class Milestones:
 def _described_before(path: Path) -> dict[str, NodeFacts]:
     """The nodes in the file of an earlier primary; none if it is missing or damaged."""
     try:
-        data = read(path)
-        return {} if is_broken(data) else dict(without_seal(json_object(data)))
-    except (OSError, ValueError) as error:
+        return sealed_object(read(path))
+    except (OSError, ValueError, RecursionError) as error:
         if not isinstance(error, FileNotFoundError):
             log.warning("%s is made anew: %s", path, error)
         return {}

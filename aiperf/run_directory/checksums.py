@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from aiperf.untrusted.reading import json_object
+
 SEAL = "crc32"
 """The key of the seal, the last one."""
 
@@ -43,3 +45,13 @@ def is_broken(data: bytes) -> bool:
 def without_seal(document: Mapping[str, Any]) -> dict[str, Any]:
     """The object that was sealed."""
     return {key: value for key, value in document.items() if key != SEAL}
+
+
+def sealed_object(data: bytes) -> dict[str, Any]:
+    """Read one object, with a seal that fits or without one; give it without the seal.
+
+    Raises ValueError or RecursionError.
+    """
+    if is_broken(data):
+        raise ValueError("its checksum does not fit: the file was changed or torn")
+    return without_seal(json_object(data))

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from aiperf.errors import UsageError
 from aiperf.files import write_atomically
 from aiperf.network.roofline import Peaks
-from aiperf.run_directory.checksums import is_broken, sealed, without_seal
+from aiperf.run_directory.checksums import sealed, sealed_object
 from aiperf.run_directory.paths import RunPaths, measured_file
 from aiperf.storage.durable import publish
-from aiperf.untrusted.reading import json_object, parse_outside, read_outside
+from aiperf.untrusted.reading import parse_outside, read_outside
 
 SUITE_PRECISIONS: dict[str, str] = {"float32": "float32", "mixed_bfloat16": "bfloat16", "mixed_float16": "float16"}
 """The suite's precision for each arithmetic of the layers of a training."""
@@ -125,9 +125,7 @@ def decoded_node(data: bytes, name: str) -> NodeResult:
 
 
 def _node(data: bytes) -> NodeResult:
-    if is_broken(data):
-        raise ValueError("its checksum does not fit: the file was changed or torn")
-    return NodeResult.model_validate(without_seal(json_object(data)))
+    return NodeResult.model_validate(sealed_object(data))
 
 
 def read_rows(path: Path) -> tuple[MicroRow, ...]:

@@ -6,9 +6,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from aiperf.clock import parse_utc
 from aiperf.errors import RunDirectoryError
-from aiperf.run_directory.checksums import is_broken, without_seal
+from aiperf.run_directory.checksums import sealed_object
 from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
-from aiperf.untrusted.reading import MIB, Limits, json_object, read_outside
+from aiperf.untrusted.reading import MIB, Limits, read_outside
 
 Fact = str | int | float | None
 
@@ -109,6 +109,4 @@ def damage_of_system(paths: RunPaths) -> str:
 
 
 def _parse(data: bytes) -> dict[str, NodeFacts]:
-    if is_broken(data):
-        raise ValueError("its checksum does not fit: the file was changed or torn")
-    return _NODES.validate_python(without_seal(json_object(data)))
+    return _NODES.validate_python(sealed_object(data))

@@ -7,12 +7,12 @@ interpreter, for which ranks do not wait.
 import fcntl
 import glob
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from aiperf.files import remove_folder
 from aiperf.host import this_host
 
 # Anybody may put links with such names into the folder for temporary files: they are not followed.
@@ -32,7 +32,7 @@ def own_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
         os.close(lock)
 
 
@@ -59,7 +59,7 @@ def remove_left_folders() -> None:
                     # Refused while the folder's own process lives: the kernel drops that lock at
                     # its death, however it dies.
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_folder(folder)
             finally:
                 os.close(lock)
 

@@ -5,7 +5,7 @@ on the size of the network and the batch size (`analysis.report.cluster.judgemen
 between trainings is compared as it is.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import exp, expm1, log
@@ -86,19 +86,20 @@ def compare(run: DevicesAtWork) -> Comparison:
         last[replica] = trial, kind, end_ms, (end_ms - begin_ms) / 1000
     between = {kind: _shares(own) for kind, own in kinds.between.items()}
     hosts = {replica: machine.host or "" for replica, machine in run.machines.items()}
-    bound = cpus_of_ranks(run.data)
+    bound, sharers = cpus_of_ranks(run.data), Counter(hosts.values())
     loads = {
-        replica: replace(_load(run, replica, working, hosts), cpus=_cpus(run.data, replica, bound))
+        replica: replace(
+            _load(run, replica, working, hosts.get(replica, ""), sharers), cpus=_cpus(run.data, replica, bound)
+        )
         for replica, working in run.busy.items()
     }
     return Comparison((*_compared("work", kinds.work), *_compared("between", between)), loads)
 
 
-def _load(run: DevicesAtWork, replica: int, working: WorkIntervals, hosts: Mapping[int, str]) -> Load:
-    host, facts = hosts.get(replica, ""), run.data.system.get(str(replica))
-    alone = sum(other == host for other in hosts.values()) == 1
+def _load(run: DevicesAtWork, replica: int, working: WorkIntervals, host: str, sharers: Mapping[str, int]) -> Load:
+    facts = run.data.system.get(str(replica))
     whole = facts is None or (facts.node_accelerators or 0) <= (facts.accelerators or 0)
-    return load_of(run.nodes.get(host), working, alone, whole)
+    return load_of(run.nodes.get(host), working, sharers.get(host) == 1, whole)
 
 
 def _cpus(data: RunData, replica: int, bound: Mapping[int, int]) -> int | None:

@@ -179,7 +179,7 @@ class ZmqMailbox:
                 return found
         return None
 
-    def wait(self, *sources: int, limit_ms: int = WAIT_MS) -> None:
+    def wait(self, *sources: int, limit_ms: int | None = None) -> None:
         """Wait a while for any message.
 
         Raises TrialFailedError ("rank_lost") if one of `sources` is gone and nothing more can come
@@ -190,7 +190,7 @@ class ZmqMailbox:
             if self.clock.monotonic_s() - self._gone[source] >= grace_s:
                 since = f", for {grace_s:g} s" if grace_s else ""
                 raise TrialFailedError("rank_lost", f"{self._places.name_of(source)} is gone{since}")
-        self._fetch(limit_ms)
+        self._fetch(WAIT_MS if limit_ms is None else limit_ms)
 
     def wait_for(self, source: int | None, *tags: int) -> Arrived:
         """Wait for a message of a source, or of any, with one of these tags, or with any.

@@ -17,7 +17,7 @@ END = "the training in groups is over: "
 
 
 SURVIVED = "the training goes on without group "
-"""Beginning of the line that says which group was lost."""
+"""Beginning of the line on a lost group; its number, a colon and the reason follow."""
 
 
 class Program(BaseModel):
@@ -42,11 +42,6 @@ class Groups(BaseModel):
 def start_groups(groups: Groups) -> list[str]:
     """Make the command that starts and watches them."""
     return list(python_module("replica.trainer.starters.watch", groups.model_dump_json()))
-
-
-def survived(group: int) -> str:
-    """Make the beginning of the line that says that a group was lost."""
-    return f"{SURVIVED}{group}: "
 
 
 def survived_groups(log: str) -> set[int]:

@@ -22,7 +22,7 @@ from aiperf.signals import die_with_parent, not_to_outlive
 from replica.trainer.servers.lasting_state import MEMORY, new_memory
 from replica.trainer.servers.protocol import Lost, Tag
 from replica.trainer.servers.zeromq import ZmqMailbox
-from replica.trainer.starters.groups import END, Groups, survived
+from replica.trainer.starters.groups import END, SURVIVED, Groups
 
 
 def main(groups: Groups) -> int:
@@ -96,7 +96,7 @@ class Watch:
                 self._post.send(encode(Lost(group=number, reason=reason)), 0, Tag.LOST)
                 # Before, every group is needed: new ranks would only add failures of their own.
                 if begun := self._has_begun():
-                    _say(survived(number) + reason)
+                    _say(f"{SURVIVED}{number}: {reason}")
                 again = again and begun
             if again:
                 self._start(number)

@@ -337,7 +337,7 @@ class Holding(ZmqMailbox):
     def losses(self, source: int) -> int:
         return int(source == 2 and self.waits > 0)
 
-    def wait(self, *sources: int, limit_ms: int = 0) -> None:
+    def wait(self, *sources: int, limit_ms: int | None = None) -> None:
         self.waits += 1
         assert sources == (1, 2)
         assert self.waits < 9, "it waits for ever"
