@@ -179,18 +179,6 @@ class Ledger:
         # "stopped" does not rule a death out.
         return trial.ended is not None and trial.ended.body.reason != "stopped"
 
-    def interrupted(self) -> list[TrialLedger]:
-        """Trials that died through no fault of their own and were not resumed since, by id."""
-        resumed = {t.issued.resumes for t in self.trials.values() if t.issued is not None}
-        return [
-            trial
-            for _, trial in sorted(self.trials.items())
-            if trial.failed is None
-            and trial.begun is not None
-            and trial.trial not in resumed
-            and self.died_ms(trial) is not None
-        ]
-
     def work_died_ms(self, trial: TrialLedger) -> int | None:
         """Find when the unfinished epoch of a trial was lost, on the primary's clock."""
         died_ms = self.died_ms(trial)

@@ -17,14 +17,14 @@ def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
     A trial that has completed none yet may still repeat some of them.
     """
     parts = (
-        {number: epoch.body for number, epoch in entry.epochs.items()} for entry in reversed(_chain(ledger, trial))
+        {number: epoch.body for number, epoch in entry.epochs.items()} for entry in reversed(lineage_of(ledger, trial))
     )
     return _joined(parts)
 
 
 def first_ranks(ledger: Ledger, trial: int) -> int | None:
     """The number of ranks that trained the first of these epochs; None if there is none."""
-    trained = (entry.built for entry in reversed(_chain(ledger, trial)) if entry.epochs and entry.built is not None)
+    trained = (entry.built for entry in reversed(lineage_of(ledger, trial)) if entry.epochs and entry.built is not None)
     return next((len(built.devices) for built in trained), None)
 
 
@@ -39,7 +39,7 @@ def best_quality(ledger: Ledger, trial: int) -> float | None:
 
 
 def _qualities(ledger: Ledger, trial: int) -> dict[int, float | None]:
-    return _joined([entry.epochs.qualities() for entry in reversed(_chain(ledger, trial))])
+    return _joined([entry.epochs.qualities() for entry in reversed(lineage_of(ledger, trial))])
 
 
 def _joined(parts: Iterable[Mapping[int, T]]) -> dict[int, T]:
@@ -51,7 +51,7 @@ def _joined(parts: Iterable[Mapping[int, T]]) -> dict[int, T]:
     return dict(sorted(found.items()))
 
 
-def _chain(ledger: Ledger, trial: int) -> list[TrialLedger]:
+def lineage_of(ledger: Ledger, trial: int) -> list[TrialLedger]:
     """A trial, the trial that it resumes, and so on, as long as the architecture is the same."""
     chain: list[TrialLedger] = []
     number: int | None = trial

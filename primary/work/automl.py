@@ -1,11 +1,10 @@
 """AutoML rounds: a schedule for each replica; free replicas resume interrupted trainings."""
 
 from aiperf.config.settings import RunConfig
-from aiperf.records.bodies import JobIssued
 from aiperf.records.ledger import Ledger
 from aiperf.rules.schedule import Assignment, next_assignment
 from aiperf.wire.messages import Finished, Job
-from primary.work.interrupted import RESUMABLE, Interrupted
+from primary.work.interrupted import RESUMABLE, Interrupted, may_go_on, trainings
 
 
 class AutomlRounds:
@@ -19,9 +18,9 @@ class AutomlRounds:
         self._assignments = _next_assignments(config, ledger)
         """The next assignment of each replica's own schedule."""
         self._interrupted = Interrupted()
-        for trial in ledger.interrupted():
-            if trial.issued is not None:
-                self._interrupted.add(trial.issued, _resumptions(ledger, trial.issued))
+        for training in trainings(ledger):
+            if any(trial.begun is not None for trial in training) and may_go_on(training[-1]):
+                self._interrupted.add(training)
 
     def next_job(self, replica: int) -> Job:
         """Issue an interrupted training if there is one, else the replica's next assignment."""
@@ -46,7 +45,7 @@ class AutomlRounds:
     def _hand_back(self, job: Job, began: bool) -> bool:
         # A job that has begun nothing is nothing to resume, nor can its architecture be tuned: the
         # replica does it anew.
-        return (began or job.resumes is not None) and self._interrupted.hand_back(job)
+        return (began or job.resumes is not None) and self._interrupted.hand_back(job, began)
 
     def _advance(self, replica: int, job: Job, completed: bool) -> None:
         # A resumed training belongs to the schedule of the replica that began it.
@@ -55,21 +54,14 @@ class AutomlRounds:
             self._assignments[replica] = next_assignment(assignment, job.trial, completed, self._config.search)
 
 
-def _resumptions(ledger: Ledger, issued: JobIssued) -> int:
-    """How often a training was resumed up to this trial."""
-    before = ledger.trials[issued.resumes].issued if issued.resumes in ledger.trials else None
-    # Trials have ascending ids: records that say otherwise must not lead in a circle.
-    return 1 + _resumptions(ledger, before) if before is not None and before.trial < issued.trial else 0
-
-
 def _next_assignments(config: RunConfig, ledger: Ledger) -> dict[int, Assignment]:
     """The assignment after the last recorded job of every replica."""
     assignments: dict[int, Assignment] = {}
-    for number, trial in sorted(ledger.trials.items()):
-        if trial.issued is not None and trial.issued.resumes is None:
-            issued = trial.issued
+    for first in (training[0] for training in trainings(ledger)):
+        if (issued := first.issued) is not None and issued.resumes is None:
+            # As in `AutomlRounds`: what was handed back is completed for the schedule, and what
+            # was not begun is nobody's to resume.
+            done = first.begun is not None and (first.failed is None or may_go_on(first))
             assignment = Assignment(issued.round, issued.point, issued.base)
-            # What was not begun is nobody's to resume, and is done anew, as in `AutomlRounds.lost`.
-            done = trial.failed is None and trial.begun is not None
-            assignments[issued.replica] = next_assignment(assignment, number, done, config.search)
+            assignments[issued.replica] = next_assignment(assignment, first.trial, done, config.search)
     return assignments

@@ -8,7 +8,7 @@ from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
 from aiperf.seeds import fold_seed
 from aiperf.wire.messages import Finished, Job
-from primary.work.interrupted import RESUMABLE, Interrupted
+from primary.work.interrupted import RESUMABLE, Interrupted, may_go_on, trainings
 
 Model = tuple[str, int]
 """A workload and the number of an instance."""
@@ -20,13 +20,14 @@ class Suite:
     def __init__(self, config: RunConfig, ledger: Ledger) -> None:
         self._seed = config.run.seed
         self._last_trial = max((ledger.fences.last_trial, *ledger.trials))
-        attempts = _attempts(ledger)
-        self._left = deque(model for model in _models(config) if model not in attempts)
+        issued = trainings(ledger)
+        known = {_model_of(training[0]) for training in issued}
+        self._left = deque(model for model in _models(config) if model not in known)
         self._interrupted = Interrupted()
         self._in_progress: set[int] = set()
-        for trials in attempts.values():
-            if trials[-1].issued is not None and _may_go_on(trials[-1]):
-                self._interrupted.add(trials[-1].issued, len(trials) - 1)
+        for training in issued:
+            if may_go_on(training[-1]):
+                self._interrupted.add(training)
 
     @property
     def complete(self) -> bool:
@@ -49,12 +50,12 @@ class Suite:
         """Take the model off the list, or hand it back if it failed by no fault of its own."""
         self._in_progress.discard(job.trial)
         if not result.completed and result.kind in RESUMABLE:
-            self._interrupted.hand_back(job)
+            self._interrupted.hand_back(job, began)
 
     def lost(self, replica: int, job: Job, began: bool) -> None:
         """Hand the model back, which the job names: it need not have begun."""
         self._in_progress.discard(job.trial)
-        self._interrupted.hand_back(job)
+        self._interrupted.hand_back(job, began)
 
 
 def _models(config: RunConfig) -> Iterator[Model]:
@@ -64,18 +65,6 @@ def _models(config: RunConfig) -> Iterator[Model]:
             yield workload, instance
 
 
-def _attempts(ledger: Ledger) -> dict[Model, list[TrialLedger]]:
-    """The trials of every model that was issued, in the order of their ids."""
-    found: dict[Model, list[TrialLedger]] = {}
-    for _, trial in sorted(ledger.trials.items()):
-        issued = trial.issued
-        if issued is not None and issued.workload is not None:
-            found.setdefault((issued.workload, issued.instance or 0), []).append(trial)
-    return found
-
-
-def _may_go_on(trial: TrialLedger) -> bool:
-    """True if the last trial of a model did not end it."""
-    if trial.failed is not None:
-        return trial.failed.body.kind in RESUMABLE
-    return trial.ended is None or trial.ended.body.reason == "stopped"
+def _model_of(trial: TrialLedger) -> tuple[str | None, int]:
+    assert trial.issued is not None
+    return trial.issued.workload, trial.issued.instance or 0

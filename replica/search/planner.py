@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -312,14 +312,24 @@ class Planner:
         self._knowledge.read()
         return self._knowledge.qualities(job.resumes)
 
-    def earlier_states(self, job: Job) -> tuple[str, ...]:
-        """The hashes of the states in the records of the trials that a job resumes."""
-        found: list[str] = []
+    def resumed_by(self, job: Job) -> tuple[int, ...]:
+        """The trials that a job resumes, directly or through others, the latest first."""
+        found: list[int] = []
         trial = job.resumes
-        while trial is not None and (started := self._knowledge.started(trial)) is not None:
-            found += states_of(self._paths, trial, started.replica)
+        while trial is not None:
+            found.append(trial)
+            started = self._knowledge.started(trial)
+            earlier = started.resumes if started is not None else None
             # Ids grow; records that contradict this must not lead around in a circle.
-            trial = started.resumes if started.resumes is not None and started.resumes < trial else None
+            trial = earlier if earlier is not None and earlier < trial else None
+        return tuple(found)
+
+    def recorded_states(self, trials: Iterable[int]) -> tuple[str, ...]:
+        """The hashes of the states in the records of trials."""
+        found: list[str] = []
+        for trial in trials:
+            if (started := self._knowledge.started(trial)) is not None:
+                found += states_of(self._paths, trial, started.replica)
         return tuple(found)
 
     def weights_for(self, proposal: Proposal) -> KeptWeights | None:

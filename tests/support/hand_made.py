@@ -317,8 +317,8 @@ class HandMadeRun(_Primary):
         self._close(replica, "completed")
         return self
 
-    def fail_trial(self, trial: int, replica: int = 0) -> Self:
-        self.replicas[replica].append(TrialFailed(trial=trial, replica=replica, kind="crash", reason="gone"))
+    def fail_trial(self, trial: int, replica: int = 0, kind: str = "crash") -> Self:
+        self.replicas[replica].append(TrialFailed(trial=trial, replica=replica, kind=kind, reason="gone"))
         self._close(replica, "failed")
         return self
 

@@ -124,13 +124,16 @@ def check_turns(view: RunView) -> Iterator[Damage]:
 
 
 def _resumption(job: Placed[JobIssued], view: RunView, resumed: dict[int, int]) -> Iterator[Damage]:
-    """A job that resumes a trial has its terms, and no other one resumes the same."""
+    """A job that resumes a trial has its terms, and no other one has trained on from the same."""
     body = job.body
     assert body.resumes is not None
-    if body.resumes in resumed:
+    rival = view.trials.get(resumed.get(body.resumes, 0))
+    if rival is not None and rival.first_epoch is not None:
         found = f"job {body.trial} resumes trial {body.resumes}"
-        yield job.damage("conflict", found, f"once: job {resumed[body.resumes]} does")
-    resumed.setdefault(body.resumes, body.trial)
+        yield job.damage("conflict", found, f"once: job {rival.trial} does")
+    else:
+        # One that was lost before its first epoch leaves nothing to resume but the same trial.
+        resumed[body.resumes] = body.trial
     earlier = view.primary.issued.get(body.resumes)
     if not earlier or earlier[0].body.trial >= body.trial:
         yield job.damage("conflict", f"job {body.trial} resumes trial {body.resumes}", "an earlier job")

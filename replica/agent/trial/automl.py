@@ -240,15 +240,15 @@ class Trial:
     def _begin(self, plan: Plan, weights: KeptWeights | None) -> Begin:
         paths, name = self._context.paths, plan.proposal.architecture.hash
         kept, evidence = paths.weights(name, self._job.trial), paths.evidence(self._job.trial)
-        checkpoint = take_over(paths, name, self._job, kept, evidence)
-        states = self._context.planner.earlier_states(self._job)
+        earlier = self._context.planner.resumed_by(self._job)
+        checkpoint = take_over(paths, name, self._job.trial, earlier, kept, evidence)
         return Begin(
             trial=self._job.trial,
             inherited=self._inherited(plan.proposal, weights) if weights else None,
             save_weights_path=str(kept),
             checkpoint_path=str(checkpoint),
             restore=self.log.earlier_epochs,
-            states=states,
+            states=self._context.planner.recorded_states(earlier),
             checkpoint_interval_s=self._config.training.checkpoint_interval,
             evidence_path=str(evidence),
         )

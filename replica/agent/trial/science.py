@@ -8,7 +8,7 @@ from pathlib import Path
 from aiperf.errors import TrialFailedError
 from aiperf.network.operations import Operations
 from aiperf.records.bodies import EpochCompleted, WorkloadStarted
-from aiperf.records.lineage import epochs_of_training, first_ranks
+from aiperf.records.lineage import epochs_of_training, first_ranks, lineage_of
 from aiperf.records.reading import read_ledger
 from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.wire.messages import (
@@ -44,6 +44,8 @@ class WorkloadTrial:
         self._name = job.workload
         self._size = SCIENCE.load(job.workload).size(self._config.science.size)
         self.log = TrialLog(context, job)
+        self._resumed: tuple[int, ...] = ()
+        """The trials that this one resumes, the latest first."""
         self._states: tuple[str, ...] = ()
         self._first_ranks: int | None = None
         self._early: bool | None = None
@@ -135,6 +137,7 @@ class WorkloadTrial:
         if self._job.resumes is None:
             return {}
         ledger = read_ledger(self._context.paths)
+        self._resumed = tuple(entry.trial for entry in lineage_of(ledger, self._job.resumes))
         self._first_ranks = first_ranks(ledger, self._job.resumes)
         return epochs_of_training(ledger, self._job.resumes)
 
@@ -144,7 +147,7 @@ class WorkloadTrial:
 
     def _begin(self) -> Begin:
         evidence = self._context.paths.evidence(self._job.trial)
-        checkpoint = take_over(self._context.paths, self._checkpoint_name, self._job, evidence)
+        checkpoint = take_over(self._context.paths, self._checkpoint_name, self._job.trial, self._resumed, evidence)
         return Begin(
             trial=self._job.trial,
             checkpoint_path=str(checkpoint),

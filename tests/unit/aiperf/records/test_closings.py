@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+from aiperf.config.settings import load_config
 from aiperf.records.bodies import EpochWitnessed, RunResumed, TrialClosed, TrialEnded
 from aiperf.records.ledger import Ledger
 from aiperf.records.reading import read_ledger
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from primary.work import open_work
 from tests.support.hand_made import T0_MS, HandMadeRun
+from tests.support.trainings.jobs import take
 
 
 def ended(root: Path, witnessed: bool) -> HandMadeRun:
@@ -53,4 +56,5 @@ def test_closings_do_not_hide_what_a_resumption_has_to_repeat(tmp_path: Path) ->
     run.at(700).primary.append(RunResumed())
     ledger = read_ledger(run.paths)
     assert ledger.run_ended is None
-    assert [trial.trial for trial in ledger.interrupted()] == [1, 2]
+    work = open_work(load_config(overrides={"run.dataset": "digits"}), ledger)
+    assert [take(work, replica).resumes for replica in range(3)] == [1, 2, None]

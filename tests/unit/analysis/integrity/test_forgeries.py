@@ -249,6 +249,19 @@ def test_a_clock_that_was_set_back_before_a_resumption_is_found(tmp_path: Path) 
     assert places_in(tmp_path) == [("primary-2", 1, "time")]
 
 
+def test_two_trials_train_on_from_one_only_if_the_first_of_them_completed_nothing(tmp_path: Path) -> None:
+    """A resumption may be lost before its first epoch; what it was to resume is resumed again."""
+    for trained in (False, True):
+        run = HandMadeRun(tmp_path / str(trained)).at(0).release(600, replicas=2).at(1).start_trial(1)
+        run.at(9).epoch(1, 1, 200).at(10).lose(0).at(11).start_trial(2, 1, resumes=1)
+        if trained:
+            run.at(15).epoch(2, 2, 210, replica=1)
+        run.at(20).lose(1).at(21).rejoin(0).at(22).tell(run.job(3, 0, resumes=1))
+        run.at(30).lose(0).at(31).rejoin(0).at(32).start_trial(4, resumes=1).at(40).epoch(4, 2, 210).end(600)
+        found = [damage.found for damage in read_run(run.paths).damages]
+        assert found == [f"job {job} resumes trial 1" for job in (3, 4) if trained]
+
+
 def test_a_cursor_names_records_that_are_there(honest: Path, tmp_path: Path) -> None:
     root = shutil.copytree(honest, tmp_path / "run")
     heads = {FIRST: 1}

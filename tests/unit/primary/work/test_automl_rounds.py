@@ -76,12 +76,6 @@ def test_a_job_that_began_nothing_is_done_anew_by_its_replica(tmp_path: Path) ->
     assert (again.resumes, again.round, again.point, again.seed != job.seed) == (None, 1, 0, True)
     work.finished(0, again, done(again, False, "start"), began=False)
     assert (take(work, 1).resumes, take(work, 0).round) == (None, 1)
-    # A resumption is handed on: the trial that it resumes has begun.
-    begun = take(work, 2)
-    work.lost(2, begun, began=True)
-    resumed = take(work, 0)
-    work.lost(0, resumed, began=False)
-    assert take(work, 1).resumes == resumed.trial
     # The same by the records, if the primary is lost as well.
     run = HandMadeRun(tmp_path).at(0).release(100, replicas=2).at(1).start_trial(1, 0)
     run.tell(run.job(2, 1))
@@ -91,15 +85,44 @@ def test_a_job_that_began_nothing_is_done_anew_by_its_replica(tmp_path: Path) ->
     assert (take(work, 1).round, take(work, 0).round) == (1, 2)
 
 
+def test_a_resumption_that_began_nothing_loses_nothing(tmp_path: Path) -> None:
+    """The next one resumes what has epochs and a checkpoint, as often as any training."""
+    work = open_work(CONFIG)
+    job = take(work, 0)
+    work.lost(0, job, began=True)
+    for _ in range(MAX_RESUMPTIONS):
+        resumed = take(work, 1)
+        assert (resumed.resumes, resumed.seed) == (job.trial, job.seed)
+        work.finished(1, resumed, done(resumed, False, "start"), began=False)
+    assert take(work, 1).resumes is None
+    # The same by the records.
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=2).at(1).start_trial(1, 0).at(4).epoch(1, 1)
+    for attempt in range(MAX_RESUMPTIONS + 1):
+        run.at(5 + attempt).primary.append(RunResumed())
+        expected = 1 if attempt < MAX_RESUMPTIONS else None
+        assert take(open_work(CONFIG, ledger_of(run)), 1).resumes == expected
+        run.tell(run.job(2 + attempt, 1, resumes=1))
+
+
+def test_a_failure_that_waits_to_be_resumed_is_when_the_primary_is_lost_as_well(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100, replicas=2)
+    run.at(1).start_trial(1, 0).start_trial(2, 1).at(4).epoch(1, 1)
+    run.at(5).fail_trial(1, kind="rank_lost").fail_trial(2, replica=1, kind="nan")
+    run.at(6).primary.append(RunResumed())
+    work = open_work(CONFIG, ledger_of(run))
+    assert take(work, 1).resumes == 1
+    jobs = [take(work, replica) for replica in range(2)]
+    assert [(job.resumes, job.round) for job in jobs] == [(None, 2), (None, 1)]
+
+
 def test_an_interrupted_run_continues_from_its_records(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path).at(0).release(100, replicas=3)
     run.at(1).start_trial(1, 0).start_trial(2, 1).start_trial(3, 2)
-    run.at(9).epoch(1, 1).end_trial(1).epoch(2, 1, replica=1).fail_trial(3, replica=2)
+    run.at(9).epoch(1, 1).end_trial(1).epoch(2, 1, replica=1).fail_trial(3, replica=2, kind="nan")
     run.at(10).start_trial(4, 0, round_number=2)
     run.at(12).replicas[0].append(TrialEnded(trial=4, reason="stopped"))
     run.at(20).primary.append(RunResumed())
     ledger = ledger_of(run)
-    assert [trial.trial for trial in ledger.interrupted()] == [2, 4]
     work: WorkList = open_work(CONFIG, ledger)
     assert [take(work, 0).resumes, take(work, 1).resumes] == [2, 4]
     jobs = [take(work, replica) for replica in range(3)]
@@ -117,9 +140,7 @@ def test_an_interrupted_run_knows_how_often_a_training_was_resumed(tmp_path: Pat
         run.at(5 * attempt + 5).primary.append(RunResumed())
         run.at(5 * attempt + 6).start_trial(2 + attempt, resumes=1 + attempt)
     run.at(30).primary.append(RunResumed())
-    ledger = ledger_of(run)
-    assert [trial.trial for trial in ledger.interrupted()] == [1 + MAX_RESUMPTIONS]
-    assert take(open_work(CONFIG, ledger), 0).resumes is None
+    assert take(open_work(CONFIG, ledger_of(run)), 0).resumes is None
 
 
 def test_the_fold_does_not_depend_on_the_order_of_losses_and_returns(tmp_path: Path) -> None:

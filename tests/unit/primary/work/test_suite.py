@@ -86,6 +86,15 @@ def test_a_resumed_run_leaves_out_what_is_done_and_resumes_what_is_not() -> None
     assert (first.trial, second.trial, work.next_job(2)) == (4, 5, None)
 
 
+def test_a_resumption_that_began_nothing_is_not_what_is_resumed() -> None:
+    work = open_work(CONFIG)
+    job = take(work, 0)
+    work.lost(0, job, began=True)
+    again = next(each for each in (take(work, 0) for _ in MODELS) if each.resumes is not None)
+    work.lost(0, again, began=False)
+    assert take(work, 1).resumes == job.trial
+
+
 def test_attempts_before_a_resumption_of_the_run_count() -> None:
     trials = [issued(1, "hepcnn", 0)] + [
         issued(2 + number, "hepcnn", 0, resumes=1 + number) for number in range(MAX_RESUMPTIONS)

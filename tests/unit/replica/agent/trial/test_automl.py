@@ -11,6 +11,7 @@ from aiperf.facts import BuiltFacts, EpochFacts
 from aiperf.records.bodies import JobIssued, PhaseBegan, TrialBuilt, TrialEnded, TrialStarted
 from aiperf.records.history_files import HistoryReader
 from aiperf.rules.prediction import predicted_accuracy
+from aiperf.run_directory.paths import earlier_checkpoint
 from aiperf.wire.messages import (
     Begin,
     FromTrainer,
@@ -47,12 +48,16 @@ class TrainerFrom(Trainer):
 
     def __init__(self, first: int) -> None:
         self._first = first
+        self.found: list[bytes] = []
+        """The checkpoints that the training begins with."""
 
     async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
         yield TrainerPhase(monotonic_ms=T0_MS, phase="build")
 
     async def begin(self, message: Begin) -> None:
-        pass
+        assert message.checkpoint_path is not None
+        latest = Path(message.checkpoint_path)
+        self.found = [file.read_bytes() for file in (latest, earlier_checkpoint(latest))]
 
     async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
         yield TrainerPhase(monotonic_ms=T0_MS, phase="train")
@@ -84,15 +89,23 @@ def test_a_resumed_trial_predicts_from_the_epochs_before_it_too(tmp_path: Path, 
         # The second epoch of the interrupted trial is its best unless it is repeated.
         run.epoch(1, epoch, correct=300 if epoch == 2 and first > 2 else CORRECT[epoch - 1])
     run.fail_trial(1).start_trial(2, resumes=1).epoch(2, 4, correct=CORRECT[3]).fail_trial(2)
+    # Trial 2 was lost while it took over: one checkpoint is still the first trial's.
+    for file in run.paths.checkpoints_of(run.architecture.hash, 1):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"of trial 1, " + file.name.encode())
+    run.paths.checkpoint(run.architecture.hash, 2).write_bytes(b"of trial 2")
     sent: list[Message] = []
+    trainer = TrainerFrom(first)
 
     async def start(request: object, log: Path) -> Trainer:
-        return TrainerFrom(first)
+        return trainer
 
     planner = Planner(0, run.config, run.paths, Memory())
     context = ReplicaContext(0, run.config, run.paths, run.replicas[0], planner, 1, start, "float32", sent.append)
     job = Job(trial=3, round=1, seed=1, resumes=2)
     asyncio.run(Trial(context, job, Standby(context)).run())
+    before = earlier_checkpoint(run.paths.checkpoint(run.architecture.hash, 1))
+    assert trainer.found == [b"of trial 2", b"of trial 1, " + before.name.encode()]
     accuracies = {epoch: correct / 360 for epoch, correct in enumerate(CORRECT, start=1)}
     if first > 2:
         accuracies[2] = 300 / 360

@@ -26,6 +26,8 @@ class Begun(Trainer):
 
     async def begin(self, message: Begin) -> None:
         self._asked.append(message)
+        if message.restore:
+            assert Path(message.checkpoint_path or "").read_bytes() == b"state"
 
     async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
         yield TrainerDone(monotonic_ms=T0_MS, early=False)
@@ -35,11 +37,17 @@ class Begun(Trainer):
     async def end(self) -> None: ...
 
 
-def test_the_ranks_are_told_how_many_began_the_training(tmp_path: Path) -> None:
+def test_the_ranks_are_told_how_many_began_the_training_and_find_its_checkpoint(tmp_path: Path) -> None:
     data = tmp_path / "data"
     make_science(data / SCIENCE.load("resnet-hep").size("rehearsal").data.folder, "hep")
     run = ScienceRun(tmp_path / "run", {"science.data_dir": str(data)}).ready(100, 0)
     run.issue(1, "resnet-hep").begin(1).built(1, devices=("cpu", "cpu")).measured(1, 1, accuracy=0.5).stop(1)
+    # Trial 2 resumes the first one, and is lost before it takes its checkpoint over.
+    run.issue(2, "resnet-hep", resumes=1).begin(2).stop(2)
+    network = next(iter(SCIENCE.load("resnet-hep").size("rehearsal").networks.values()))()
+    checkpoint = run.paths.checkpoint(network.hash, 1)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint.write_bytes(b"state")
     asked: list[Begin] = []
 
     async def start(request: object, log: Path) -> Trainer:
@@ -49,8 +57,8 @@ def test_the_ranks_are_told_how_many_began_the_training(tmp_path: Path) -> None:
     context = ReplicaContext(
         0, run.config, run.paths, run.replicas[0], planner, 1, start, "float32", lambda message: None
     )
-    for trial, resumes in ((2, 1), (3, None)):
+    for trial, resumes in ((3, 2), (4, None)):
         run.issue(trial, "resnet-hep", resumes=resumes)
         job = Job(trial=trial, round=1, seed=1, workload="resnet-hep", instance=0, resumes=resumes)
         asyncio.run(WorkloadTrial(context, job).run())
-    assert [(begin.trial, begin.restore, begin.first_ranks) for begin in asked] == [(2, 1, 2), (3, 0, None)]
+    assert [(begin.trial, begin.restore, begin.first_ranks) for begin in asked] == [(3, 1, 2), (4, 0, None)]
