@@ -8,12 +8,12 @@ from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import StorageError, UsageError
 from aiperf.files import remove_temporaries
-from aiperf.records.bodies import JobIssued, RunResumed, TrialClosed, TrialFailed, TrialStarted
+from aiperf.records.bodies import JobIssued, RunReleased, RunResumed, TrialClosed, TrialFailed, TrialStarted
 from aiperf.records.cursor import Cursor
 from aiperf.records.damage import Damage
 from aiperf.records.digest.compiled import compile_entries
 from aiperf.records.digest.entries import Entry
-from aiperf.records.entries import TrialLedger
+from aiperf.records.entries import Stamped, TrialLedger
 from aiperf.records.history_files import Batch, HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import Record
@@ -110,11 +110,18 @@ def prepare_resumption(paths: RunPaths, config: RunConfig, claim: Claim, new_clo
     # From here on trials that were in progress count as dead, as for every later reader.
     # One millisecond after all records: everything that was in progress began before it.
     ledger.add([Record("resumption", 0, ledger.last_ms + 1, 0, RunResumed(new_clock=new_clock))])
-    released_ms = ledger.released.time_ms if ledger.released is not None and not new_clock else None
+    released = _released(ledger)
     closings = tuple(_closings(ledger, found.witnessed, cursor))
     digest = tuple(compile_entries(ledger))
-    earlier = {} if new_clock else _earlier(ledger)
+    released_ms, earlier = (None, {}) if released is None else (released.time_ms, _earlier(ledger))
     return Start(claim, open_work(config, ledger), released_ms, resumption, closings, digest, earlier)
+
+
+def _released(ledger: Ledger) -> Stamped[RunReleased] | None:
+    """The release of the clock that runs; None before it, also if a new clock was asked for."""
+    asked_ms = max((item.time_ms for item in ledger.resumptions if item.body.new_clock), default=-1)
+    released = ledger.released
+    return released if released is not None and released.time_ms > asked_ms else None
 
 
 def _earlier(ledger: Ledger) -> dict[int, Earlier]:
@@ -208,11 +215,11 @@ def _check_deadline(paths: RunPaths, config: RunConfig, ledger: Ledger, now_ms: 
     reason = ledger.run_ended.body.reason if ledger.run_ended is not None else None
     if reason in DONE:
         raise UsageError(f"{paths.root}: the run has {DONE[reason]}; there is nothing to resume")
-    if ledger.released is None:
+    if (released := _released(ledger)) is None:
         return
     # run.json may have been edited since the release: the shorter duration counts.
-    planned_ms = min(ledger.released.body.duration_ms, round(config.run.duration * 1000))
-    late_s = (now_ms - ledger.released.time_ms - planned_ms) / 1000
+    planned_ms = min(released.body.duration_ms, round(config.run.duration * 1000))
+    late_s = (now_ms - released.time_ms - planned_ms) / 1000
     if late_s >= 0:
         raise UsageError(
             f"{paths.root}: the deadline passed {late_s:.0f} s ago, while the run was interrupted; no time is left to "

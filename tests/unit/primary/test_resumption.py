@@ -37,6 +37,17 @@ def test_the_rest_of_a_run_is_resumed_until_its_deadline(tmp_path: Path) -> None
     assert resume(run, 100_000, new_clock=True).released_ms is None
 
 
+def test_a_new_clock_that_was_never_released_still_waits_for_its_release(tmp_path: Path) -> None:
+    run = interrupted(tmp_path).at(200)
+    run.resume(new_clock=True, claim=2)
+    start = resume(run, 100_000)
+    assert (start.released_ms, start.earlier) == (None, {})
+    run.at(210).rejoin(0).release_again(100)
+    assert resume(run, 300).released_ms == T0_MS + 210_000
+    with pytest.raises(UsageError, match="the deadline passed 10 s ago"):
+        resume(run, 320)
+
+
 def test_a_longer_duration_in_run_json_does_not_move_the_deadline(tmp_path: Path) -> None:
     run = interrupted(tmp_path, duration_s=50)
     with pytest.raises(UsageError, match="the deadline passed 10 s ago"):
