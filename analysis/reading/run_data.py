@@ -27,8 +27,8 @@ from analysis.reading.meters import Meters, read_meters
 from analysis.reading.micro import read_measured
 from analysis.reading.nodes import NodeFacts, damage_of_system, read_primary_node, read_system
 from analysis.reading.science import WorkloadCosts, read_costs
-from analysis.reading.superseded import Superseded, check_superseded
 from analysis.reading.telemetry import Telemetry, gather_telemetry, submit_telemetry
+from analysis.reading.uncounted import Uncounted, check_superseded
 from analysis.reading.work import Work
 from analysis.reading.workers import Workers, no_garbage_collection
 
@@ -116,13 +116,13 @@ def read_run(paths: RunPaths, now_ms: int | None = None) -> RunData:
 
 def _read(paths: RunPaths, now_ms: int | None) -> RunData:
     manifest = read_manifest(paths)
-    ledger, superseded = Ledger(), Superseded()
+    ledger, uncounted = Ledger(), Uncounted()
     inspection = Inspection(paths, manifest, ledger)
     with Workers(several=history_bytes(paths) > MANY_BYTES) as workers:
         primaries = submit_primaries(paths, workers)
         samples = submit_telemetry(paths, workers)  # for the processes that wait for the primaries' files
         files = read_history(paths, workers, primaries, ledger, inspection.view.primary)
-        gathered = _gather(files, inspection, superseded)
+        gathered = _gather(files, inspection, uncounted)
         architectures = Architectures(paths, gathered.architectures, inspection.claims(), workers)
         # Behind the last file: only then are the offsets of all clocks known.
         telemetry = gather_telemetry(samples, ledger.offsets_ms)
@@ -133,7 +133,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
             *_unfinished(gathered.unfinished, ledger),
             *nodes.damages,
             *costs.damages,
-            *check_superseded(superseded),
+            *check_superseded(uncounted),
         ]
         found = inspection.damages(architectures, workers)
         damages = in_order([*architectures.damages(), *found, *also])
@@ -143,7 +143,7 @@ def _read(paths: RunPaths, now_ms: int | None) -> RunData:
         ledger=ledger,
         architectures=architectures.found,
         damages=damages,
-        notices=superseded.notices(),
+        notices=uncounted.notices(),
         chained=inspection.view.chained,
         unfinished_lines=tuple(gathered.unfinished),
         start_ms=ledger.released.time_ms if ledger.released else None,
@@ -169,11 +169,11 @@ class _Gathered:
     unfinished: list[str] = field(default_factory=list)
 
 
-def _gather(files: Iterable[WriterRecords], inspection: Inspection, superseded: Superseded) -> _Gathered:
+def _gather(files: Iterable[WriterRecords], inspection: Inspection, uncounted: Uncounted) -> _Gathered:
     """Fold the files of a history into the ledger, and check each."""
     found, ledger = _Gathered(), inspection.view.ledger
     for read in files:
-        writer = superseded.take_from(read, ledger.fences)
+        writer = uncounted.take_from(read, inspection.view)
         _fold(ledger, writer)
         inspection.add(writer)
         found.unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []

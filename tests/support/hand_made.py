@@ -243,19 +243,20 @@ class HandMadeRun(_Primary):
         return self
 
     def epoch(self, trial: int, epoch: int, correct: int = 300, replica: int = 0, **facts: Any) -> Self:
-        return self.completed(
-            replica,
-            EpochCompleted(
-                trial=trial,
-                epoch=epoch,
-                images_trained=1437,
-                images_evaluated=360,
-                correct=correct,
-                loss=1.0,
-                validation_loss=1.0,
-                learning_rate=self.learning_rate(epoch),
-                **facts,
-            ),
+        return self.completed(replica, self.epoch_of(trial, epoch, correct, **facts))
+
+    def epoch_of(self, trial: int, epoch: int, correct: int, **facts: Any) -> EpochCompleted:
+        """An epoch that is not recorded yet."""
+        return EpochCompleted(
+            trial=trial,
+            epoch=epoch,
+            images_trained=1437,
+            images_evaluated=360,
+            correct=correct,
+            loss=1.0,
+            validation_loss=1.0,
+            learning_rate=self.learning_rate(epoch),
+            **facts,
         )
 
     def completed(self, replica: int, body: EpochCompleted) -> Self:

@@ -83,7 +83,7 @@ class Inspection:
     """Takes in the files of a run, the primaries' first, and finds all damages.
 
     The ledger must have the records of a file before it is added. Records that do not count
-    (`analysis.reading.superseded`) are left out before, their lines are not. Records without a
+    (`analysis.reading.uncounted`) are left out before, their lines are not. Records without a
     chain are those of an earlier version, which kept less: only their lines, their numbers and
     their files are checked.
     """

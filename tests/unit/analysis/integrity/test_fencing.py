@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from aiperf.records.bodies import JobIssued, RunEnded, RunReleased
+from aiperf.records.bodies import JobIssued, RunEnded, RunReleased, TrialEnded
 from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
 from analysis.reading.run_data import RunData, read_run
@@ -179,3 +179,24 @@ def test_claims_that_fall_are_damage(tmp_path: Path) -> None:
     run.tell(JobIssued(trial=7, replica=1, round=1, seed=1, claim=4))
     found = [damage.found for damage in read(rest(resumed(run, claim=3))).damages]
     assert "claim 3 follows claim 4" in found
+
+
+def test_a_replica_that_is_cut_off_and_works_on_costs_nobody_anything(tmp_path: Path) -> None:
+    """Its node reaches the storage and not the primary, which has given its job to another one."""
+    reports = []
+    for late in ((), (160, 700)):
+        run = HandMadeRun(tmp_path / str(len(late))).at(0).release(7200, replicas=2)
+        run.at(1).start_trial(1).at(20).epoch(1, 1, correct=200).at(100).lose(0)
+        lost = run.replicas[0]
+        run.at(101).rejoin(0).at(102).start_trial(2, resumes=1).at(130).epoch(2, 2, correct=210)
+        for number, at_s in enumerate((105, *late)):
+            run.at(at_s)
+            lost.append(run._evident(run.epoch_of(1, 2 + number, correct=350)))
+        lost.append(TrialEnded(trial=1, reason="stopped"))
+        data = read(run.end(7200))
+        assert data.damages == ()
+        reports.append((data, build_report(data)))
+    (before, alone), (after, both) = reports
+    assert before.notices == ()
+    assert after.notices == ("2 epoch(s) that replicas completed after they were lost do not count",)
+    assert (alone.operations_total, alone.error, alone.score_ops) == (both.operations_total, both.error, both.score_ops)
