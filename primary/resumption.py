@@ -7,13 +7,14 @@ from typing import Self
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import StorageError, UsageError
+from aiperf.facts import Stamped
 from aiperf.files import remove_temporaries
 from aiperf.records.bodies import JobIssued, RunReleased, RunResumed, TrialClosed, TrialFailed, TrialStarted
 from aiperf.records.cursor import Cursor
 from aiperf.records.damage import Damage
 from aiperf.records.digest.compiled import compile_entries
 from aiperf.records.digest.entries import Entry
-from aiperf.records.entries import Stamped, TrialLedger
+from aiperf.records.entries import TrialLedger
 from aiperf.records.history_files import Batch, HistoryReader
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import Record

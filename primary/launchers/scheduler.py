@@ -12,7 +12,7 @@ from aiperf.errors import LaunchError
 from aiperf.processes import end_group
 from primary.allocations import Allocation, allocation_of
 from primary.launchers.contract import Launcher, ReplicaProcess, ReplicaSpec
-from primary.launchers.pipes import start_child
+from primary.launchers.pipes import PASSING_ERRORS, start_child
 from primary.launchers.relays.process import STARTER_GRACE_S, RelayedProcess
 from primary.launchers.relays.rendezvous import Channel, Rendezvous
 from primary.launchers.relays.starters import STARTERS, Request
@@ -54,7 +54,8 @@ class SchedulerLauncher:
                     await rendezvous.open()
                 return await self._start(spec, rendezvous)
             except OSError as error:
-                raise LaunchError(f"cannot start replica {spec.replica}: {error}") from error
+                reason = f"cannot start replica {spec.replica}: {error}"
+                raise LaunchError(reason, restart=error.errno in PASSING_ERRORS) from error
             finally:
                 if rendezvous is not None:
                     rendezvous.close()

@@ -13,12 +13,12 @@ class NodeActor:
     def __init__(self) -> None:
         self._host = Callee(python_module("primary.launchers.ray.host"))
 
-    async def call(self, method: str, words: dict[str, Any]) -> tuple[Any, str | None]:
-        """The result of a call to the host process, or the reason why it is refused."""
+    async def call(self, method: str, words: dict[str, Any]) -> tuple[Any, tuple[str, bool] | None]:
+        """The result of a call to the host process, or why it is refused and if it may be tried again."""
         try:
             return await self._host.call(method, **words), None
         except LaunchError as error:
-            return None, str(error)
+            return None, (str(error), error.restart)
 
     async def ready(self) -> None:
         """Returns as soon as the actor runs."""

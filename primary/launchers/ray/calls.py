@@ -61,11 +61,11 @@ async def _answer(output: int, handlers: Mapping[str, Handler], call: dict[str, 
     try:
         answer["result"] = await handlers[call["method"]](**call["words"])
     except LaunchError as error:
-        answer["refused"] = str(error)
+        answer["refused"] = str(error), error.restart
     except ConnectionError as error:
         answer["lost"] = str(error)
     except Exception as error:  # an answer in any case, since the caller waits for it
-        answer["refused"] = f"{type(error).__name__}: {error}"
+        answer["refused"] = f"{type(error).__name__}: {error}", False
     data = _encode(answer)
     with contextlib.suppress(BrokenPipeError):  # the caller is gone, which the end of the input reports
         # Written in one go of the event loop, so that no other answer comes in between.
@@ -113,7 +113,7 @@ class Callee:
         finally:
             self._calls.forget(number)
         if "refused" in answer:
-            raise LaunchError(answer["refused"])
+            raise LaunchError(*answer["refused"])
         if "lost" in answer:
             raise ConnectionError(answer["lost"])
         return answer["result"]

@@ -169,7 +169,7 @@ class Host:
         """
         result, refused = await self._ask(self._actor.call.remote(method, words))
         if refused is not None:
-            raise LaunchError(refused)
+            raise LaunchError(*refused)
         return result
 
     async def _ask(self, answer: Any) -> Any:

@@ -82,7 +82,7 @@ class Driver:
                 "`ray status` shows how much is taken, `ray list actors` by whom"
             ) from None
         except ConnectionError as error:
-            raise LaunchError(f"cannot start replica {replica} on {node.title}: {error}") from None
+            raise LaunchError(f"cannot start replica {replica} on {node.title}: {error}", restart=True) from None
         finally:
             if not host.is_ready:
                 await asyncio.to_thread(host.end)

@@ -66,7 +66,7 @@ class RayLauncher:
         except ConnectionError as error:
             if driver.ended:
                 raise LaunchError(f"Ray ended its driver process; end of {log}: {last_lines(log)}") from None
-            raise LaunchError(f"cannot start replica {spec.replica}: {error}") from None
+            raise LaunchError(f"cannot start replica {spec.replica}: {error}", restart=True) from None
         return RayProcess(driver, started)
 
 

@@ -20,7 +20,7 @@ from aiperf.errors import LaunchError
 from primary.launchers.ray.calls import serve
 
 async def double(data): return data + data
-async def refuse(): raise LaunchError("not today")
+async def refuse(): raise LaunchError("not today", restart=True)
 async def lose(): raise ConnectionError("node 7")
 async def fail(): raise KeyError("x")
 async def end(): os._exit(3)
@@ -47,8 +47,9 @@ def test_bytes_arrive_and_errors_are_what_they_were(server: Callee) -> None:
             b"\0\0",
             odd + odd,
         ]
-        with pytest.raises(LaunchError, match="not today"):
+        with pytest.raises(LaunchError, match="not today") as refused:
             await server.call("refuse")
+        assert refused.value.restart
         with pytest.raises(ConnectionError, match="node 7"):
             await server.call("lose")
         with pytest.raises(LaunchError, match="KeyError: 'x'"):
