@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from aiperf import host
 from aiperf.clock import SystemClock
+from aiperf.machine.addresses import without_proxy
 from slurm.local_cluster import LocalCluster
 from tests.support.fuzz import examples, fuzzing
 from tests.support.hosts.ray_cluster import RayNodes, start_ray
@@ -36,6 +37,9 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # Nor does each of their processes look for plugins of pydantic among all installed distributions.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+
+# Browsers, portals and pages of tests are on this machine, to which a site's proxy leads nowhere.
+os.environ.update(without_proxy(os.environ))
 
 # As in an activated environment: messages name commands as `aiperf`.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"

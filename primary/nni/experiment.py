@@ -23,6 +23,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, RunFailedError, UsageError
 from aiperf.files import why_unwritable, write_atomically
 from aiperf.host import this_host
+from aiperf.machine.addresses import without_proxy
 from aiperf.processes import SAFE_PATH, last_lines, python_module
 from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
@@ -37,7 +38,7 @@ from primary import preflight
 from primary.context import PROBE_INTERVAL_S, storage_note
 from primary.launchers import end_leftovers
 from primary.managers.contract import EndReason
-from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED, without_proxy
+from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED
 from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start, state_of
 from primary.nni.trial_imports import CustomAlgorithmConfig, Experiment, ExperimentConfig, nni
 from primary.nni.tuner import KEPT_VISIBLE, AiperfTuner

@@ -1,7 +1,6 @@
 """Requests to NNI's manager over its own interface on this machine."""
 
 import os
-from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from urllib.parse import urlsplit
 from primary.nni.trial_imports import rest
 
 LOOPBACK = "127.0.0.1"
-THIS_MACHINE = (LOOPBACK, "localhost", "::1")
 
 PRELOADED = Path(__file__).with_name("portal.cjs")
 """Guards the portal, from inside of NNI's manager."""
@@ -26,16 +24,6 @@ GUARDED = "AIPERF_NNI_GUARDED"
 
 CHANNEL = "NNI_TUNER_COMMAND_CHANNEL"
 """The address of the manager that started a tuner."""
-
-
-def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables by which requests to this machine itself go through no proxy, here and in NNI."""
-    known = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-    if known.strip() == "*":
-        return {}
-    names = [name.strip() for name in known.split(",") if name.strip()]
-    both = ",".join(dict.fromkeys([*names, *THIS_MACHINE]))
-    return {"no_proxy": both, "NO_PROXY": both}
 
 
 def own_channel() -> str:

@@ -12,7 +12,7 @@ from aiperf.errors import ConfigError
 from aiperf.records.chain import hash_of
 from primary.background import heads as heads_module
 from primary.background.heads import EXPLANATION, HeadLines, Referee
-from tests.support.hand_made import HandMadeRun
+from tests.support.hand_made import HandMadeRun, free_port
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,9 @@ def receiver() -> Iterator[tuple[str, type[_Receiver]]]:
 def test_a_url_gets_each_line_and_those_that_it_refused_again(
     receiver: tuple[str, type[_Receiver]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     url, handler = receiver
     referee = Referee(url)
     referee.give("head 0.0 h")

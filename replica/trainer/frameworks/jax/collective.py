@@ -1,6 +1,7 @@
 """Several ranks through JAX's distributed runtime: one device a process, Gloo on CPUs."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -37,6 +38,9 @@ class JaxCollective(StoreCollective):
         place = place_of(ranks)
         super().__init__(place.rank, place.size, place.local_rank)
         gpus = len(find_accelerators())
+        # gRPC, by which ranks meet, would ask a site's proxy for them. They need no other machine.
+        for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+            del os.environ[name]
         with others_may_die(JaxRuntimeError):
             jax.distributed.initialize(
                 place.meeting_point,

@@ -1,5 +1,6 @@
 """JAX's steps: batches that are filled up, and values that Keras's variables get only when read."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -80,3 +81,20 @@ def test_variables_have_their_values_once_results_are_read_and_may_be_set_then(t
     steps.train(*batch(4))
     assert all(np.isfinite(each).all() for each in steps.state()), "before anything is read, too"
     steps.evaluate(*batch(3))
+
+
+@ON_JAX
+def test_ranks_meet_without_the_proxy_of_the_site(trains_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By gRPC, which would ask a proxy for the loopback, too."""
+    import jax
+
+    from replica.trainer.frameworks.jax.collective import JaxCollective
+
+    place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    for name, value in {**place, "http_proxy": "http://127.0.0.1:9", "no_proxy": "example.org"}.items():
+        monkeypatch.setenv(name, value)
+    seen: list[str] = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: seen.extend(os.environ))
+    JaxCollective(1)
+    assert "RANK" in seen
+    assert [name for name in seen if name.lower().endswith("_proxy")] == []

@@ -17,11 +17,11 @@ from nni.experiment import launcher
 from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.facts import EpochFacts
+from aiperf.machine.addresses import without_proxy
 from aiperf.records.bodies import TrialEnded
 from primary import preflight
 from primary.nni.experiment import StorageNote
 from primary.nni.follower import End, Follower
-from primary.nni.portal import without_proxy
 from primary.nni.start import MANAGER_WORD, SILENT, patient_start, state_of
 from primary.nni.trial import final_metrics
 from primary.nni.tuner import KEPT_VISIBLE, primary_environment
