@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.environment import REQUIREMENTS, ROOT, Environment, NotMadeError, Part, key_of, locked
+from tools.environment import REQUIREMENTS, ROOT, Environment, NotMadeError, Part, key_of, locked, own_variables
 
 NOT_SOURCES = shutil.ignore_patterns("__pycache__", ".git", ".venv*", "*.egg-info", ".*_cache", ".hypothesis")
 MADE = frozenset({"build", "dist", "runs"})
@@ -32,6 +32,8 @@ USE = (
     ("predict", "--machine", "h100-8x8", "--replicas", "8", "--duration", "1h", "--seeds", "1"),
 )
 """What a newcomer does, without any file of the sources."""
+FOR_UV = {"PIP_CERT": "SSL_CERT_FILE", "PIP_INDEX_URL": "UV_DEFAULT_INDEX", "PIP_EXTRA_INDEX_URL": "UV_INDEX"}
+"""pip's variables with what a site has chosen, and uv's for the same."""
 
 
 def copy_sources(copy: Path) -> Path:
@@ -79,13 +81,13 @@ def oldest(folder: Path, _: Path, wheel: Path) -> Path:
     tool = Environment(folder / "uv")
     tool.make([Part("uv", "uv", lambda made: made.pip("install", "uv"))])
     options = ("--upgrade", "--resolution", "lowest-direct", "--only-binary", ":all:")
-    certificates = {"SSL_CERT_FILE": os.environ["PIP_CERT"]} if "PIP_CERT" in os.environ else {}
+    site = {name: os.environ[of_pip] for of_pip, name in FOR_UV.items() if of_pip in os.environ}
 
     def install(made: Environment) -> None:
         command = (tool.folder / "bin" / "uv", "pip", "install", "--quiet", "--python", made.program, *options)
         # What the wheel asks for would not be direct: it is named, and the wheel comes after it.
         locks = ("-r", REQUIREMENTS / "base.in", "-r", REQUIREMENTS / "run.in")
-        made.call(*command, *locks, variables=certificates)
+        made.call(*command, *locks, variables=site)
         made.pip("install", "--no-deps", wheel)
 
     environment = Environment(folder / "oldest")
@@ -95,15 +97,13 @@ def oldest(folder: Path, _: Path, wheel: Path) -> Path:
 
 def offline(folder: Path, copy: Path, _: Path) -> Path:
     """The environment that `make env` makes in a copy of the sources, from a folder of packages."""
-    packages = copy / "packages"
-    locks = ("-r", "requirements/run.txt", "-r", "requirements/build.txt")
-    pip = (folder / "building" / "bin" / "python", "-m", "pip")
-    subprocess.run([*pip, "download", "--quiet", "--require-hashes", "--dest", packages, *locks], cwd=copy, check=True)
+    locks = ("-r", REQUIREMENTS / "run.txt", "-r", REQUIREMENTS / "build.txt")
+    Environment(folder / "building").pip("download", "--require-hashes", "--dest", copy / "packages", *locks)
     cut = ["unshare", "--net", "--map-root-user"]
     if shutil.which("unshare") is None or subprocess.run([*cut, "true"], check=False).returncode:
         print("offline: this machine cannot cut a process off from the network: pip alone is kept from it")
         cut = []
-    variables = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages), "PIP_CONFIG_FILE": os.devnull}
+    variables = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "packages", "PIP_CONFIG_FILE": os.devnull}
     subprocess.run([*cut, "make", "env", "GPU=0", f"PYTHON={sys.executable}"], cwd=copy, env=variables, check=True)
     return copy / ".venv"
 
@@ -118,6 +118,7 @@ def use(environment: Path, place: Path) -> list[str]:
     failed = []
     versions = subprocess.run(
         [environment / "bin" / "python", "-m", "pip", "list", "--format", "freeze"],
+        env=own_variables(),
         capture_output=True,
         text=True,
         check=True,
@@ -125,7 +126,12 @@ def use(environment: Path, place: Path) -> list[str]:
     (place / "versions.txt").write_text(versions, encoding="utf-8")
     for number, words in enumerate(USE):
         done = subprocess.run(
-            [environment / "bin" / "aiperf", *words], cwd=place, capture_output=True, text=True, check=False
+            [environment / "bin" / "aiperf", *words],
+            cwd=place,
+            env=own_variables(),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         (place / f"{number}-{words[0].strip('-')}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
         wrong = done.returncode or "Traceback" in done.stderr or "Warning" in done.stderr

@@ -37,8 +37,16 @@ HOROVOD_REMEDY = (
     "Horovod, which TensorFlow needs for several ranks in a training, is built from source by gcc and cmake: "
     "mend what stopped that; or train with FRAMEWORK=torch or FRAMEWORK=jax, which do without it"
 )
-MISLEADING = ("PYTHONHOME", "PYTHONPATH", "PYTHONSAFEPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
+MISLEADING = (
+    *("PYTHONHOME", "PYTHONPATH", "PYTHONSAFEPATH"),
+    *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_DRY_RUN"),
+)
 """Variables that would make pip see, or install to, another place than the environment."""
+OWN = {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0"}
+"""What pip's configuration may not ask for: AIPerf itself has no hash, and locks ask for theirs.
+
+An index, links and constraints are a site's to choose: they are passed on.
+"""
 CHOICES = ("run", "test", "test-horovod", "horovod", "horovod-wheel", "docs")
 LOOK = "import sys; print('%d.%d' % sys.version_info[:2], getattr(sys, '_base_executable', sys.executable))"
 
@@ -110,7 +118,7 @@ class Environment:
                 running.enter_context(
                     subprocess.Popen(
                         words,
-                        env=_variables(),
+                        env=own_variables(),
                         stdin=listed,
                         stdout=subprocess.DEVNULL,
                         pass_fds=(self._lock,) if self._lock >= 0 else (),
@@ -123,7 +131,7 @@ class Environment:
         done = subprocess.run(
             [str(word) for word in command],
             cwd=ROOT,
-            env=_variables() | dict(variables or {}),
+            env=own_variables() | dict(variables or {}),
             text=True,
             check=False,
             stdout=subprocess.PIPE,
@@ -238,15 +246,18 @@ def _say(text: str) -> None:
 def _look(python: str | Path) -> tuple[str, str]:
     """Version of a Python and the program that it comes from; empty if it does not run."""
     try:
-        done = subprocess.run([str(python), "-c", LOOK], env=_variables(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [str(python), "-c", LOOK], env=own_variables(), capture_output=True, text=True, check=False
+        )
     except OSError:
         return "", ""
     version, _, base = done.stdout.strip().partition(" ")
     return version, os.path.realpath(base)
 
 
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in MISLEADING} | {"PIP_USER": "0"}
+def own_variables() -> dict[str, str]:
+    """The variables of this process without those that mislead the programs of an environment."""
+    return {name: value for name, value in os.environ.items() if name not in MISLEADING} | OWN
 
 
 def key_of(*files: Path, words: Sequence[str] = ()) -> str:

@@ -16,7 +16,7 @@ import pytest
 from tests.support.folders import ROOT
 from tests.support.machines import MACHINES, imitate
 from tools.check_interruptions import INVENTORY
-from tools.environment import Environment
+from tools.environment import Environment, own_variables
 
 STAND_IN = """#!{python} -IS
 import os, shutil, signal, sys
@@ -213,6 +213,17 @@ def test_what_tests_can_do_without_is_named_and_tried_again(checkout: Checkout) 
     assert (code, "Horovod CANNOT BE INSTALLED" in err) == (0, True)
     code, err = checkout.make("horovod", STAND_IN_OFFLINE="yes")
     assert (code, "start it again" in err) == (1, True)
+
+
+def test_pip_installs_into_the_environment_by_the_rules_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = ("TARGET", "PREFIX", "ROOT", "PYTHON", "DRY_RUN", "USER", "REQUIRE_HASHES")
+    site = ("INDEX_URL", "EXTRA_INDEX_URL", "FIND_LINKS", "NO_INDEX", "CONSTRAINT", "CERT", "PROXY")
+    for name in (*elsewhere, *site):
+        monkeypatch.setenv(f"PIP_{name}", "1")
+    passed = {
+        name: value for name, value in own_variables().items() if name.removeprefix("PIP_") in (*elsewhere, *site)
+    }
+    assert passed == {f"PIP_{name}": "1" for name in site} | {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0"}
 
 
 @pytest.mark.parametrize("defect", ["by hand", "no python", "another version", "half a state"])
