@@ -30,6 +30,15 @@ def keep_others_from_writing() -> None:
     os.umask(os.umask(0o077) | 0o022)
 
 
+def cache_folder() -> Path:
+    """AIPerf's folder for what can be made again, by the XDG Base Directory Specification 0.8.
+
+    A variable that is empty, or no absolute path, counts as unset.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(base if base.startswith("/") else Path.home() / ".cache") / "aiperf"
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A stream whose content appears at `path` when the block ends (fsync and rename).

@@ -1,7 +1,6 @@
 """The verb `aiperf slurm`: job scripts, cluster configuration, a cluster on one machine."""
 
 import argparse
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from aiperf.clock import SystemClock
 from aiperf.config.placement import nodes_needed
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, UsageError
+from aiperf.files import cache_folder
 from aiperf.host import this_host
 from aiperf.run_directory.manifest import read_manifest
 from aiperf.run_directory.paths import open_run
@@ -30,8 +30,7 @@ MOST_INVENTORY_BYTES = 2**28
 
 def default_folder() -> Path:
     """The default folder of the test cluster."""
-    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-    return Path(cache) / "aiperf" / "testcluster"
+    return cache_folder() / "testcluster"
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,8 @@
 """Build Horovod for the installed TensorFlow, or give the wheel that was built before.
 
-Prints the path of the wheel. Horovod's last release (0.28.1) is older than today's TensorFlow and
-needs settings that its own build does not make: those below.
+Prints the path of the wheel. A number as its only word is the most compilers at a time.
+Horovod's last release (0.28.1) is older than today's TensorFlow and needs settings that its own
+build does not make: those below.
 Environment variables of Horovod's build (HOROVOD_GPU_OPERATIONS=NCCL, HOROVOD_NCCL_HOME,
 HOROVOD_CUDA_HOME, ...) are passed on and are part of the key.
 """
@@ -77,8 +78,13 @@ def cache_folder() -> Path:
     node = sysconfig.get_platform(), platform.libc_ver(), os.path.realpath(shutil.which("mpicxx") or "")
     key = repr((VERSION, tensorflow_version(), sys.implementation.cache_tag, node, sorted(settings().items())))
     key += Path(__file__).read_text(encoding="utf-8")
-    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return base / "aiperf" / f"horovod-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    # As aiperf.files.cache_folder, which an image does not have yet when this program runs.
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (
+        Path(base if base.startswith("/") else Path.home() / ".cache")
+        / "aiperf"
+        / f"horovod-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    )
 
 
 def fetch(folder: Path) -> Path:
@@ -110,14 +116,14 @@ def patch(source: Path) -> None:
         file.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def build(source: Path, folder: Path) -> None:
+def build(source: Path, folder: Path, compilers: int) -> None:
     """Compile the wheel into `folder`."""
     include = Path(sysconfig.get_path("purelib")) / "tensorflow/include/external"
     environment = {
         **os.environ,
         **settings(),
         "CPLUS_INCLUDE_PATH": f"{include / 'highwayhash'}:{include / 'farmhash_archive/src'}",
-        "MAKEFLAGS": f"-j{os.cpu_count()}",  # below `make horovod` there are flags already, which name one job
+        "MAKEFLAGS": f"-j{compilers}",  # below `make horovod` there are flags already, which name one job
         # CMake 4 refuses what says that it needs less, as Gloo does.
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
         # 1980-01-01, the earliest date that a wheel, which is a ZIP file, can state.
@@ -134,8 +140,9 @@ def build(source: Path, folder: Path) -> None:
         sys.exit(f"Horovod could not be built; the log is {kept}")
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     """Print the wheel's path, building it if the cache has none."""
+    compilers = int(words[0]) if words else len(os.sched_getaffinity(0))
     cache = cache_folder()
     if not list(cache.glob("*.whl")):
         print("building Horovod (1 to 2 minutes) ...", file=sys.stderr)
@@ -144,7 +151,7 @@ def main() -> int:
             folder = Path(name)
             source = fetch(folder)
             patch(source)
-            build(source, folder)
+            build(source, folder, compilers)
             cache.mkdir(exist_ok=True)
             for wheel in folder.glob("*.whl"):
                 part = cache / f"{wheel.name}.part"
@@ -156,4 +163,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -47,6 +47,8 @@ OWN = {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0"}
 
 An index, links and constraints are a site's to choose: they are passed on.
 """
+COMPILER_BYTES = 2 << 30
+"""Memory for one compiler of Horovod, which reads TensorFlow's headers."""
 CHOICES = ("run", "test", "test-horovod", "horovod", "horovod-wheel", "docs")
 LOOK = "import sys; print('%d.%d' % sys.version_info[:2], getattr(sys, '_base_executable', sys.executable))"
 
@@ -346,9 +348,15 @@ def horovod_wheel(environment: Environment, found: Machine) -> str:
     """The path of Horovod's wheel for the environment's TensorFlow, built if no cache has it."""
     builder = ROOT / "tools" / "build_horovod.py"
     try:
-        return environment.call(environment.program, builder, variables=dict(found.horovod)).strip()
+        return environment.call(environment.program, builder, str(compilers()), variables=dict(found.horovod)).strip()
     except NotMadeError as error:
         raise NotMadeError(f"{error}\n{HOROVOD_REMEDY}") from error
+
+
+def compilers() -> int:
+    """The most compilers at a time: one for each usable CPU, if memory has room for them."""
+    host = this_host()
+    return max(1, min(host.usable_cpus(), host.memory().available // COMPILER_BYTES))
 
 
 def horovod(found: Machine, optional: str = "") -> Part:

@@ -1,11 +1,11 @@
 """The data sets of a scientific suite, made and looked through before the run."""
 
-import os
 import subprocess
 from pathlib import Path
 
 from aiperf.config.settings import RunConfig
 from aiperf.errors import UsageError
+from aiperf.files import cache_folder
 from aiperf.processes import python_module
 
 MOST_LINES = 20
@@ -41,7 +41,9 @@ def science_problems(config: RunConfig) -> tuple[str, ...] | None:
 
 
 def _folder(config: RunConfig) -> Path:
-    return Path(config.science.data_dir).absolute() if config.science.data_dir is not None else _cache()
+    return (
+        Path(config.science.data_dir).absolute() if config.science.data_dir is not None else cache_folder() / "science"
+    )
 
 
 def _problems(config: RunConfig, makes: str) -> tuple[str, ...]:
@@ -51,7 +53,3 @@ def _problems(config: RunConfig, makes: str) -> tuple[str, ...]:
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     lines = [line for line in done.stderr.splitlines() if line.strip()] if done.returncode else []
     return tuple(lines[-MOST_LINES:])
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aiperf" / "science"

@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from aiperf.files import cache_folder
 from tests.support.folders import ROOT
 from tests.support.machines import MACHINES, imitate
+from tools import build_horovod
 from tools.check_interruptions import INVENTORY
-from tools.environment import Environment, own_variables
+from tools.environment import Environment, horovod_wheel, machine, own_variables
 
 STAND_IN = """#!{python} -IS
 import os, shutil, signal, sys
@@ -224,6 +228,38 @@ def test_pip_installs_into_the_environment_by_the_rules_of_the_site(monkeypatch:
         name: value for name, value in own_variables().items() if name.removeprefix("PIP_") in (*elsewhere, *site)
     }
     assert passed == {f"PIP_{name}": "1" for name in site} | {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0"}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gib", "number"), [(3, 64, 3), (64, 21, 10), (64, 1, 1)], ids=["CPUs", "memory", "little memory"]
+)
+def test_horovod_is_built_by_as_many_compilers_as_find_room(
+    cpus: int, gib: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(replace(MACHINES["1 core"], cpus=cpus, available=gib << 30), tmp_path, monkeypatch)
+    monkeypatch.setattr(Environment, "call", lambda _, *words, **__: words[-1])
+    assert horovod_wheel(Environment(tmp_path), machine("0")) == str(number)
+    built: list[dict[str, str]] = []
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda: nullcontext(str(tmp_path)))
+    monkeypatch.setattr(build_horovod, "fetch", lambda folder: folder)
+    monkeypatch.setattr(build_horovod, "patch", lambda _: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def build(*_: object, env: dict[str, str], **__: object) -> subprocess.CompletedProcess[str]:
+        built.append(env)
+        (tmp_path / "a.whl").touch()
+        return subprocess.CompletedProcess([], 0)
+
+    monkeypatch.setattr(subprocess, "run", build)
+    assert build_horovod.main([str(number)]) == 0
+    assert built[0]["MAKEFLAGS"] == f"-j{number}"
+
+
+@pytest.mark.parametrize("value", ["", "relative"])
+def test_horovods_wheels_are_where_all_that_can_be_made_again_is(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (value, "/elsewhere"):
+        monkeypatch.setenv("XDG_CACHE_HOME", name)
+        assert build_horovod.cache_folder().parent == cache_folder()
 
 
 @pytest.mark.parametrize("defect", ["by hand", "no python", "another version", "half a state"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.files import remove_temporaries, temporary_folder, write_atomically
+from aiperf.files import cache_folder, remove_temporaries, temporary_folder, write_atomically
 from aiperf.storage.durable import volatile
 
 
@@ -77,3 +77,13 @@ def test_a_folder_is_tidied_though_one_call_after_the_other_fails(
     monkeypatch.setattr(os, call, fails_now_and_then)
     assert remove_temporaries(tmp_path) >= 2
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_cache_that_is_no_absolute_path_is_that_of_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the XDG Base Directory Specification."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for value in ("", "relative/cache"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert cache_folder() == tmp_path / ".cache" / "aiperf"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert cache_folder() == Path("/cache/aiperf")
