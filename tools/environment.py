@@ -47,6 +47,7 @@ OWN = {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0"}
 
 An index, links and constraints are a site's to choose: they are passed on.
 """
+DEVICES = Path("/dev")
 COMPILER_BYTES = 2 << 30
 """Memory for one compiler of Horovod, which reads TensorFlow's headers."""
 CHOICES = ("run", "test", "test-horovod", "horovod", "horovod-wheel", "docs")
@@ -281,15 +282,18 @@ class Machine:
 
 
 def machine(forced: str) -> Machine:
-    """NVIDIA's driver is asked, unless `forced` is 0 or 1."""
+    """NVIDIA's driver is asked, unless `forced` is 0 or 1; without an answer, device files count.
+
+    Not /proc/driver/nvidia, which containers without a GPU have from their node.
+    """
     try:
         # A driver in a bad way does not answer.
         asked = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False, timeout=60)  # noqa: S607
         listed = asked.stdout
     except (OSError, subprocess.TimeoutExpired):
         listed = ""
-    gpus = sum(line.startswith("GPU ") for line in listed.splitlines())
-    gpu = forced == "1" if forced else gpus > 0 or Path("/proc/driver/nvidia/version").exists()
+    gpus = sum(line.startswith("GPU ") for line in listed.splitlines()) or len([*DEVICES.glob("nvidia[0-9]*")])
+    gpu = forced == "1" if forced else gpus > 0
     settings = {name: value for name, value in sorted(os.environ.items()) if name.startswith("HOROVOD_")}
     toolkit = "HOROVOD_CUDA_HOME" in settings or Path("/usr/local/cuda/bin/nvcc").exists()
     homes = (settings.get("HOROVOD_NCCL_HOME", ""), "/usr", "/usr/local/cuda")

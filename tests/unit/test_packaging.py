@@ -203,7 +203,9 @@ TWO_GPUS = f"{ONE_GPU}; echo 'GPU 1: NVIDIA H200 (UUID: GPU-2)'"
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put an nvidia-smi on the PATH, which does what it is given."""
+    """Put an nvidia-smi on the PATH, which does what it is given; no device files."""
+    (tmp_path / "dev").mkdir()
+    monkeypatch.setattr("tools.environment.DEVICES", tmp_path / "dev")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def put(script: str) -> None:
@@ -213,10 +215,21 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
     return put
 
 
-@pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="this machine has NVIDIA's driver")
 def test_make_run_installs_the_cpu_build_on_a_machine_without_a_gpu(driver: Callable[[str], None]) -> None:
     driver(NO_DRIVER)
     assert parts() == ["run", "aiperf"]
+
+
+def test_device_files_count_where_the_driver_gives_no_answer(driver: Callable[[str], None], tmp_path: Path) -> None:
+    """A container without GPUs may show the files of its node in /proc."""
+    driver(NO_DRIVER)
+    for name in ("nvidiactl", "nvidia-uvm", "nvidia-caps"):
+        (tmp_path / "dev" / name).touch()
+    assert parts() == ["run", "aiperf"]
+    (tmp_path / "dev" / "nvidia3").touch()
+    assert parts() == ["gpu", "aiperf"]
+    (tmp_path / "dev" / "nvidia4").touch()
+    assert parts() == ["gpu", "aiperf", "horovod"]
 
 
 def test_make_run_installs_the_gpu_build_on_a_machine_with_a_gpu(driver: Callable[[str], None]) -> None:
