@@ -257,14 +257,23 @@ def text_in(path: Path) -> str:
         return ""
 
 
-def _numbers(text: str) -> frozenset[int]:
-    """The numbers of a list of the kernel, such as "0-3,8" or "1,3,5"."""
-    found: set[int] = set()
+def mask_of(text: str) -> int:
+    """The numbers of a list of the kernel, such as "0-3,8", as the bits of a number.
+
+    Ranges that overlap cost no more than others.
+    """
+    mask = 0
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if first.isdigit():
-            found.update(range(int(first), int(last if last.isdigit() else first) + 1))
-    return frozenset(found)
+            count = int(last if last.isdigit() else first) + 1 - int(first)
+            mask |= ((1 << max(0, count)) - 1) << int(first)
+    return mask
+
+
+def _numbers(text: str) -> frozenset[int]:
+    mask = mask_of(text)
+    return frozenset(number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
 def ranges(numbers: frozenset[int]) -> str:

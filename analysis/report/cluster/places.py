@@ -8,7 +8,7 @@ from operator import or_
 
 from aiperf.cli.units import count
 from aiperf.facts import CPU_LIST, RankPlace
-from aiperf.host import ranges
+from aiperf.host import mask_of, ranges
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import PlacePart
 
@@ -50,15 +50,6 @@ def _trainings(data: RunData) -> dict[int, list[Places]]:
         if entry.built is not None and entry.begun is not None and entry.built.places:
             found[entry.begun.replica].append(entry.built.places)
     return found
-
-
-def mask_of(cpus: str) -> int:
-    """The CPUs of a list as the bits of a number: hostile ranges cost no more than honest ones."""
-    mask = 0
-    for part in filter(None, cpus.split(",")):
-        first, _, last = part.partition("-")
-        mask |= ((1 << max(0, int(last or first) + 1 - int(first))) - 1) << int(first)
-    return mask
 
 
 def _asked(data: RunData, replica: int) -> dict[str, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.host import Host, Memory, free_disk, ranges, this_host
+from aiperf.host import Host, Memory, free_disk, mask_of, ranges, this_host
 from aiperf.machine.accelerators import best_precision
 from tests.support.machines import (
     GIB,
@@ -148,3 +148,8 @@ def test_no_variable_and_no_setting_leads_to_another_machine(tmp_path: Path, mon
     source = (Path(__file__).parents[3] / "aiperf/host.py").read_text()
     assert "os.environ" not in source
     assert "getenv" not in source
+
+
+def test_a_list_is_the_bits_of_a_number() -> None:
+    assert [mask_of(text) for text in ("", "0", "0-3,8", "9-3", "3,3-4", "x, 1")] == [0, 1, 0x10F, 0, 0x18, 2]
+    assert mask_of(",".join(["0-9999"] * 3000)).bit_count() == 10_000

@@ -11,7 +11,6 @@ from aiperf.records.record import decode_record, encode_record
 from analysis.output.page.vocabulary import places
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
-from analysis.report.cluster.places import mask_of
 from analysis.report.estimates import PlacePart
 from tests.support.hand_made import HandMadeRun
 
@@ -93,8 +92,3 @@ def test_a_record_keeps_the_places(tmp_path: Path) -> None:
     record = decode_record(line)
     assert getattr(record.body, "places", None) == places_of_all
     assert encode_record(record) == line
-
-
-def test_a_list_is_the_bits_of_a_number() -> None:
-    assert [mask_of(text) for text in ("", "0", "0-3,8", "9-3", "3,3-4")] == [0, 1, 0x10F, 0, 0x18]
-    assert mask_of(",".join(["0-9999"] * 3000)).bit_count() == 10_000
