@@ -2,8 +2,10 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from aiperf.cli.units import GIB
 from aiperf.config.placement import GPUS_DIVIDED
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
@@ -52,8 +54,25 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     if config.training.trainer == "simulated":
         memory = None  # a rehearsal of a large machine must not be limited by the small one it runs on
     cpus = config.replica.cpu_threads or max(1, shared_cpus() * nodes // arguments.share // ranks)
-    setup = RankSetup(config, ranks, cpus, hosts, {**_visible(own, nodes), **slots_of_nodes(hosts, ranks)})
+    setup = RankSetup(
+        config,
+        ranks,
+        cpus,
+        hosts,
+        {**_visible(own, nodes), **slots_of_nodes(hosts, ranks)},
+        accelerator_part=part_of_accelerator(own, sharers, config.replica.accelerator_memory_gib),
+    )
     return NodeShare(own, Memory(memory, precision), setup)
+
+
+def part_of_accelerator(own: Sequence[Accelerator], sharers: int, configured_gib: float | None) -> float:
+    """The part of an accelerator's memory that is one sharer's: an equal one, or what is configured
+    if that is more.
+
+    A rank that takes more is itself out of memory, in place of its neighbour.
+    """
+    configured = max((configured_gib * GIB / gpu.memory_bytes for gpu in own), default=0.0) if configured_gib else 0.0
+    return min(1.0, max(1 / sharers, configured))
 
 
 def _visible(own: tuple[Accelerator, ...], nodes: int) -> dict[str, str]:

@@ -129,7 +129,7 @@ class Rank:
         framework = self._framework = FRAMEWORKS.load(self._settings.framework)()
         collective = open_ranks(framework, settings, self._clock)
         # Before the first look at a device: that is when frameworks read their settings.
-        framework.configure(settings.cpu_threads, 0 if own else local_rank)
+        framework.configure(settings.cpu_threads, 0 if own else local_rank, settings.accelerator_part)
         if (reason := invisible_reason(framework.name(), framework.accelerators())) is not None:
             raise TrialFailedError(UNFIT, reason)
         check_rank_has_accelerator(0 if own else local_rank, framework.accelerators())

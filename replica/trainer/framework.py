@@ -105,8 +105,11 @@ class Framework(Protocol):
         Raises TrialFailedError ("ranks") if their number is not `ranks`.
         """
 
-    def configure(self, cpu_threads: int, local_rank: int) -> None:
-        """Set threads and take this rank's accelerator, if any, before the first tensor."""
+    def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
+        """Set threads and take this rank's accelerator, if any, before the first tensor.
+
+        `part` is the part of the accelerator's memory that this rank may take.
+        """
 
     def name(self) -> str:
         """Name and version, with Keras's: "tensorflow 2.20.0, keras 3.11.3"."""

@@ -85,6 +85,8 @@ class RankSettings(BaseModel):
     number: int = 0
     """Number, among the processes of `places`, of this rank's group, or of this server."""
     cpu_threads: int = 1
+    accelerator_part: float = 1.0
+    """Part of its accelerator's memory that a rank may take: replicas may share the accelerator."""
     telemetry: TelemetrySettings | None = None
     patience_s: float = 0.0
     """Longest wait for storage that refuses."""

@@ -32,6 +32,8 @@ class RankSetup:
     hosts: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     telemetry: TelemetrySettings | None = None
+    accelerator_part: float = 1.0
+    """Part of its accelerator's memory that a rank may take."""
 
     @property
     def servers(self) -> int:
@@ -70,6 +72,7 @@ class RankSetup:
             channel=channel,
             ranks=groups[0].ranks,
             cpu_threads=self.cpu_threads,
+            accelerator_part=self.accelerator_part,
             telemetry=self.telemetry,
             patience_s=patience_s,
         )

@@ -12,6 +12,7 @@ from aiperf.wire.messages import TrainRequest
 from replica.trainer.collectives import COLLECTIVES, Collective
 from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.frameworks.jax import MEMORY, MOST_MEMORY
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
@@ -27,12 +28,16 @@ class Jax:
         """One rank alone, or JAX's distributed runtime. Raises TrialFailedError ("ranks")."""
         return COLLECTIVES.load("alone" if ranks == 1 else "jax")(ranks)
 
-    def configure(self, cpu_threads: int, local_rank: int) -> None:
+    def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
         """Set the threads of XLA's CPU client, which reads them when it is first used.
+
+        A GPU's client reads its part of the memory then, too; one that the user has set stays.
 
         Several ranks have chosen their devices as they joined.
         """
         os.environ["NPROC"] = str(cpu_threads)
+        if os.environ.get(MEMORY) == MOST_MEMORY:
+            os.environ[MEMORY] = str(round(part * float(MOST_MEMORY), 3))
 
     def name(self) -> str:
         """Name and version, with Keras's."""

@@ -30,8 +30,12 @@ class TensorFlow:
         """One rank alone, or Horovod. Raises TrialFailedError ("ranks")."""
         return COLLECTIVES.load("alone" if ranks == 1 else "horovod")(ranks)
 
-    def configure(self, cpu_threads: int, local_rank: int) -> None:
-        """Set threads; on GPUs, take this rank's own and let its memory grow as needed."""
+    def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
+        """Set threads; on GPUs, take this rank's own and let its memory grow as needed.
+
+        TensorFlow can bound its memory by reserving all of it, which warm ranks must not: `part` is
+        not used.
+        """
         tf.config.threading.set_intra_op_parallelism_threads(cpu_threads)
         tf.config.threading.set_inter_op_parallelism_threads(cpu_threads)
         devices = tf.config.list_physical_devices("GPU")

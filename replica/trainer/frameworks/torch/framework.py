@@ -12,7 +12,7 @@ from aiperf.wire.messages import UNFIT, TrainRequest
 from replica.trainer.collectives import COLLECTIVES, Collective
 from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
-from replica.trainer.frameworks.torch.memory import keep_freed_memory
+from replica.trainer.frameworks.torch.memory import keep_freed_memory, limit_memory
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
@@ -43,8 +43,10 @@ class Torch:
         """One rank alone, or `torch.distributed`. Raises TrialFailedError ("ranks")."""
         return COLLECTIVES.load("alone" if ranks == 1 else "torch")(ranks)
 
-    def configure(self, cpu_threads: int, local_rank: int) -> None:
+    def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
         """Set threads and take this rank's accelerator; PyTorch takes its memory as needed.
+
+        It takes no more than `part` of it: graphs of steps keep memory of their own.
 
         NVIDIA's and AMD's libraries try all their convolutions once for each shape.
         """
@@ -57,6 +59,8 @@ class Torch:
             torch.accelerator.set_device_index(local_rank % self.accelerators())
             # Shapes are fixed but for an epoch's last batch: trying all algorithms once pays.
             torch.backends.cudnn.benchmark = True
+            if part < 1:
+                limit_memory(part)
         else:
             keep_freed_memory()
 

@@ -27,6 +27,20 @@ def keep_freed_memory() -> None:
             library.mallopt(parameter, value)
 
 
+def limit_memory(part: float) -> None:
+    """Let this process take only a part of its accelerator's memory, if PyTorch can limit it."""
+    module = torch.get_device_module(torch.accelerator.current_accelerator())
+    getattr(module, "set_per_process_memory_fraction", lambda fraction: None)(part)
+
+
+def memory_part(module: Any) -> float:
+    """The part of its accelerator's memory that this process may take.
+
+    `module` is PyTorch's module of the device.
+    """
+    return float(getattr(module, "get_per_process_memory_fraction", lambda: 1.0)())
+
+
 @contextlib.contextmanager
 def little_memory(device: Any) -> Iterator[None]:
     """Run a block that may take little more of an accelerator's memory than is held before it.
@@ -35,12 +49,12 @@ def little_memory(device: Any) -> Iterator[None]:
     """
     module = torch.get_device_module(device)
     limit = getattr(module, "set_per_process_memory_fraction", lambda fraction: None)
-    total = module.mem_get_info()[1] if hasattr(module, "mem_get_info") else 0
+    total, part = module.mem_get_info()[1] if hasattr(module, "mem_get_info") else 0, memory_part(module)
     if total:
-        limit(min(1.0, (module.memory_reserved() + max(WARM_UP_BYTES, WARM_UP_SHARE * total)) / total))
+        limit(min(part, (module.memory_reserved() + max(WARM_UP_BYTES, WARM_UP_SHARE * part * total)) / total))
     try:
         yield
     finally:
         if total:
-            limit(1.0)
+            limit(part)
         getattr(module, "empty_cache", lambda: None)()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from replica.trainer.frameworks.torch.memory import memory_part
 from replica.trainer.frameworks.torch.regions import short
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,9 @@ def short_of_memory(device: Any) -> str | None:
     if device.type != "cuda":
         return None
     torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
+    free, total = torch.cuda.mem_get_info(device)
+    # Another replica may have the rest of the device.
+    free = min(free, memory_part(torch.cuda) * total - torch.cuda.memory_reserved(device))
     held, most = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
     # Twice a step's memory, for the graph and for a batch of another size, with a tenth to spare.
     if free >= 2.2 * (most - held):

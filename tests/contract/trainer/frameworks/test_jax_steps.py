@@ -98,3 +98,31 @@ def test_ranks_meet_without_the_proxy_of_the_site(trains_on: str, monkeypatch: p
     JaxCollective(1)
     assert "RANK" in seen
     assert [name for name in seen if name.lower().endswith("_proxy")] == []
+
+
+def test_a_rank_takes_its_part_of_a_cards_memory_unless_the_user_has_set_one(
+    trains_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from replica.trainer.frameworks.jax import MEMORY, MOST_MEMORY
+    from replica.trainer.frameworks.jax.framework import Jax
+
+    monkeypatch.setenv("NPROC", "1")
+    for before, part, after in ((MOST_MEMORY, 1.0, "0.95"), (MOST_MEMORY, 0.5, "0.475"), ("0.3", 0.5, "0.3")):
+        monkeypatch.setenv(MEMORY, before)
+        Jax().configure(1, 0, part)
+        assert os.environ[MEMORY] == after
+
+
+@ON_JAX
+def test_each_of_several_ranks_tries_all_algorithms_unless_the_user_has_chosen(trains_on: str) -> None:
+    from replica.trainer.frameworks.jax.collective import tune_alone
+
+    flag = "--xla_gpu_shard_autotuning="
+    for before, after in (
+        ({}, f"{flag}false"),
+        ({"XLA_FLAGS": "--xla_a=1"}, f"--xla_a=1 {flag}false"),
+        ({"XLA_FLAGS": f"{flag}true"}, f"{flag}true"),
+    ):
+        environment = dict[str, str](before)
+        tune_alone(environment)
+        assert environment == {"XLA_FLAGS": after}

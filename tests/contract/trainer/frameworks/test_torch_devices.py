@@ -150,13 +150,36 @@ def test_a_warm_up_takes_little_of_an_accelerators_memory(trains_on: str, monkey
         empty_cache=lambda: limits.append(-1),
     )
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    for total, most in ((80, 7.4), (16, 4.0)):
+    for total, part, most in ((80, 1.0, 7.4), (16, 1.0, 4.0), (80, 0.5, 4.2), (16, 0.2, 3.2)):
         module.mem_get_info = lambda total=total: (0, total * 10**9)
+        module.get_per_process_memory_fraction = lambda part=part: part
         limits.clear()
         with pytest.raises(RuntimeError, match="shape"), little_memory("cuda"):
             limits.append(0)
             raise RuntimeError("shape mismatch")
-        assert limits == [pytest.approx(most / total), 0, 1.0, -1]
+        assert limits == [pytest.approx(most / total), 0, part, -1]
+
+
+@ON_TORCH
+def test_a_graph_takes_no_memory_of_another_replica(trains_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from replica.trainer.frameworks.torch.memory import limit_memory
+    from replica.trainer.frameworks.torch.step_graph import short_of_memory
+
+    cuda, limits = torch.cuda, list[float]()
+    monkeypatch.setattr(torch, "get_device_module", lambda device: cuda)
+    monkeypatch.setattr(cuda, "set_per_process_memory_fraction", limits.append)
+    limit_memory(0.5)
+    assert limits == [0.5]
+    monkeypatch.setattr(cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(cuda, "mem_get_info", lambda device: (60 * 10**9, 80 * 10**9))
+    monkeypatch.setattr(cuda, "memory_reserved", lambda device: 10 * 10**9)
+    monkeypatch.setattr(cuda, "memory_allocated", lambda device: 10 * 10**9)
+    monkeypatch.setattr(cuda, "max_memory_allocated", lambda device: 30 * 10**9)
+    for part, short in ((1.0, None), (0.5, "30.0 GB are free, and a step takes 20.0 GB")):
+        monkeypatch.setattr(cuda, "get_per_process_memory_fraction", lambda part=part: part)
+        assert short_of_memory(torch.device("cuda")) == short
 
 
 @ON_TORCH
