@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,21 @@ NO_LIMIT_MS = 1000 * 86_400_000
 """Longest wait of a rank for a message: the service itself notices ranks that are gone."""
 
 
+SHARDED_TUNING = "xla_gpu_shard_autotuning"
+
+
+def tune_alone(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let every rank's XLA try all algorithms itself, unless the user has chosen.
+
+    Otherwise each rank tries its share, and waits for the others' (openxla/xla#13108). A rank that
+    finds the program in a cache (JAX_COMPILATION_CACHE_DIR), which rank 0 alone fills, tries none:
+    the others, whose cache is on another node or was read earlier, would wait for hours.
+    """
+    flags = environment.get("XLA_FLAGS", "")
+    if SHARDED_TUNING not in flags:
+        environment["XLA_FLAGS"] = f"{flags} --{SHARDED_TUNING}=false".strip()
+
+
 class JaxCollective(StoreCollective):
     """The collective of the ranks that one starter has started together.
 
@@ -41,6 +56,8 @@ class JaxCollective(StoreCollective):
         # gRPC, by which ranks meet, would ask a site's proxy for them. They need no other machine.
         for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
             del os.environ[name]
+        if gpus:
+            tune_alone()
         with others_may_die(JaxRuntimeError):
             jax.distributed.initialize(
                 place.meeting_point,
