@@ -99,6 +99,28 @@ def invisible_reason(framework: str, seen: int, environment: Mapping[str, str] =
     )
 
 
+SILENT = (
+    "the library of their driver does not answer (NVIDIA: libnvidia-ml.so.1 of the driver; "
+    "AMD: the Python package amdsmi of ROCm; Intel: /sys/class/drm)"
+)
+SILENT_REMEDY = "install it, or let the container have it; or set replica.accelerator_memory_gib to the memory of one"
+
+
+def unlisted_reason(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The complaint about accelerators that a framework sees, and AIPerf does not; else None.
+
+    Trainings would be planned for a node of CPUs, by its memory, as one rank.
+    """
+    if not seen or find_accelerators(environment):
+        return None
+    said = f": {'; '.join(lost)}" if (lost := lost_accelerators()) else ""
+    return (
+        f"{framework.partition(',')[0]} sees {seen} accelerator{'s' if seen > 1 else ''} that AIPerf does not find: "
+        f"{SILENT}{said}, so that their memory is unknown. To use them, {SILENT_REMEDY}; to train on the CPU, hide "
+        "them from the framework"
+    )
+
+
 def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Accelerator, ...]:
     """The GPUs of one of `share` replicas on a node: every share-th, or one by turns."""
     own = tuple(found[replica % share :: share])

@@ -17,7 +17,7 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
 from aiperf.frameworks import import_lean
-from aiperf.machine.accelerators import invisible_reason, own_accelerator
+from aiperf.machine.accelerators import invisible_reason, own_accelerator, unlisted_reason
 from aiperf.machine.oom_order import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry
 from aiperf.ranks import first_local_rank, rank_numbers
@@ -130,8 +130,7 @@ class Rank:
         collective = open_ranks(framework, settings, self._clock)
         # Before the first look at a device: that is when frameworks read their settings.
         framework.configure(settings.cpu_threads, 0 if own else local_rank, settings.accelerator_part)
-        if (reason := invisible_reason(framework.name(), framework.accelerators())) is not None:
-            raise TrialFailedError(UNFIT, reason)
+        check_accelerators(framework, settings)
         check_rank_has_accelerator(0 if own else local_rank, framework.accelerators())
         sample_further_node(settings.telemetry, self._rank, collective.local_rank)
 
@@ -175,6 +174,14 @@ def kind_of(error: Exception, framework: Framework | None) -> str:
     """Find the kind of an unexpected failure, by the framework if it knows it."""
     known = framework.kind_of(error) if framework is not None else None
     return known or ("out_of_memory" if is_out_of_memory(error) else "error")
+
+
+def check_accelerators(framework: Framework, settings: RankSettings) -> None:
+    """Raise TrialFailedError ("unfit") unless AIPerf and the framework both see accelerators, or none."""
+    name, seen = framework.name(), framework.accelerators()
+    reason = invisible_reason(name, seen) or (None if settings.takes_unlisted else unlisted_reason(name, seen))
+    if reason is not None:
+        raise TrialFailedError(UNFIT, reason)
 
 
 def check_rank_has_accelerator(local_rank: int, accelerators: int) -> None:

@@ -87,6 +87,8 @@ class RankSettings(BaseModel):
     cpu_threads: int = 1
     accelerator_part: float = 1.0
     """Part of its accelerator's memory that a rank may take: replicas may share the accelerator."""
+    takes_unlisted: bool = False
+    """True if an accelerator that AIPerf does not find is used: the user has set its memory."""
     telemetry: TelemetrySettings | None = None
     patience_s: float = 0.0
     """Longest wait for storage that refuses."""

@@ -144,7 +144,8 @@ class ReplicaSection(Section):
     """A trainer that reports nothing for this long is ended."""
     accelerator_memory_gib: float | None = Field(None, gt=0, le=2**30)
     """Limits how far architectures may grow, in GiB; default: what is found, without accelerators
-    the replica's share of main memory.
+    the replica's share of main memory. If it is set, accelerators that only the framework finds
+    are used, too.
     """
     restarts: int = Field(3, ge=0, le=MOST)
     """Number of times that a replica is restarted after its death."""

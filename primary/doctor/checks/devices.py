@@ -3,8 +3,10 @@
 from collections import Counter
 
 from aiperf.cli.packages import to_install
+from aiperf.config.settings import RunConfig
 from aiperf.examination import Examination, FrameworkFacts
 from aiperf.frameworks import GPU_EXTRAS, TITLES
+from aiperf.machine.accelerators import SILENT, SILENT_REMEDY
 from primary.doctor.contract import Evidence, Finding, Said, together
 
 
@@ -13,20 +15,23 @@ def check_devices(evidence: Evidence) -> list[Finding]:
     if evidence.config.training.trainer != "keras":
         return [Finding("devices", "ok", "none is used: the trainer is simulated")]
     config = evidence.config
-    return together(
-        "devices", [_said(item, config.training.framework, config.replica.warm_up) for item in evidence.facts()]
-    )
+    return together("devices", [_said(item, config) for item in evidence.facts()])
 
 
-def _said(facts: Examination, chosen: str, warms_up: bool) -> Said:
+def _said(facts: Examination, config: RunConfig) -> Said:
+    chosen = config.training.framework
     title, again = TITLES[chosen], f"python -m replica.agent.examine.framework {chosen} (on the node, for its messages)"
     if facts.framework_problem is not None:
         return Said(facts.replica, "failed", f"{title} cannot be loaded: {facts.framework_problem}", again)
     if facts.framework is None:
         return Said(facts.replica, "warning", "not examined: the node cannot work (see nodes)", "aiperf doctor")
-    if facts.exclusive and warms_up:
+    if facts.exclusive and config.replica.warm_up:
         text = "an accelerator is in exclusive-process mode: the next trial's ranks cannot warm up next to others"
         return Said(facts.replica, "warning", text, "--set replica.warm_up=false, or nvidia-smi -c DEFAULT (as root)")
+    devices, own = facts.framework.devices, config.replica.accelerator_memory_gib
+    if devices and not facts.node["accelerators"] and own is None:
+        text = f"{facts.framework.version} sees {_counted(devices)}: {SILENT}"
+        return Said(facts.replica, "failed", text, SILENT_REMEDY)
     return _compared(facts, facts.framework, (to_install(GPU_EXTRAS[chosen]), again))
 
 

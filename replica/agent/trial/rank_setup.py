@@ -73,6 +73,7 @@ class RankSetup:
             ranks=groups[0].ranks,
             cpu_threads=self.cpu_threads,
             accelerator_part=self.accelerator_part,
+            takes_unlisted=self.config.replica.accelerator_memory_gib is not None,
             telemetry=self.telemetry,
             patience_s=patience_s,
         )

@@ -86,6 +86,9 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
                             "1 by tensorflow", "replica.agent.examine.framework"),
     "framework is broken": ("devices", {"framework": None, "framework_problem": "libcudart.so: not found"}, "failed",
                             "TensorFlow cannot be loaded: libcudart.so", "replica.agent.examine.framework"),
+    "driver is silent": ("devices", {"node": {**NODE, "accelerators": 0}, "accelerators": ()}, "failed",
+                         f"tensorflow 2.21.0 sees 4 x {GPU}: the library of their driver does not answer",
+                         "replica.accelerator_memory_gib"),
     "exclusive mode": ("devices", {"exclusive": True}, "warning", "exclusive-process mode", "replica.warm_up=false"),
     "a rank on the CPU": ("devices", {"probe": replace(PROBE, devices=(GPU, "cpu"))}, "failed",
                           "a rank of the probe computed on the CPU", "replica.agent.examine.framework"),
@@ -139,6 +142,11 @@ def test_faults_are_named_with_a_remedy(case: str) -> None:
     assert finding.status == status
     assert found in finding.found
     assert remedy in finding.remedy
+
+
+def test_accelerators_of_which_the_memory_is_set_need_no_driver() -> None:
+    facts = examined(node={**NODE, "accelerators": 0}, accelerators=())
+    assert only("devices", facts, **{"replica.accelerator_memory_gib": 64.0}).status == "warning"
 
 
 def test_what_a_run_copes_with_is_named_and_no_warning() -> None:

@@ -1,10 +1,17 @@
 """Kinds of failures by the real texts of libraries, and ranks without an accelerator."""
 
+from types import SimpleNamespace
+from typing import cast
+
+import pynvml
 import pytest
 
 from aiperf.errors import TrialFailedError
-from replica.trainer.__main__ import check_rank_has_accelerator, kind_of
+from replica.trainer.__main__ import check_accelerators, check_rank_has_accelerator, kind_of
 from replica.trainer.failures import is_out_of_memory, others_may_die
+from replica.trainer.framework import Framework
+from replica.trainer.settings import RankSettings
+from tests.support.driver import FakeDriver
 
 SHORT = [
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB.",
@@ -102,3 +109,29 @@ def test_ranks_on_one_accelerator_do_not_fit_this_machine() -> None:
         check_rank_has_accelerator(2, 2)
     check_rank_has_accelerator(1, 2)
     check_rank_has_accelerator(5, 0)
+
+
+def test_accelerators_that_the_framework_alone_finds_are_refused_unless_their_memory_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    FakeDriver.remove(monkeypatch.setattr)
+    monkeypatch.setattr("aiperf.machine.vendors.kernel.Kernel.accelerators", tuple)
+    seeing = cast("Framework", SimpleNamespace(name=lambda: "torch 2.9.0, keras 3.15.0", accelerators=lambda: 4))
+    blind = cast("Framework", SimpleNamespace(name=lambda: "torch 2.9.0, keras 3.15.0", accelerators=lambda: 0))
+    settings = RankSettings(channel="")
+    with pytest.raises(TrialFailedError, match=r"torch 2\.9\.0 sees 4 accelerators.*libnvidia-ml.*amdsmi") as raised:
+        check_accelerators(seeing, settings)
+    assert raised.value.kind == "unfit"
+    assert "replica.accelerator_memory_gib" in raised.value.reason
+    check_accelerators(seeing, settings.model_copy(update={"takes_unlisted": True}))
+    check_accelerators(blind, settings)
+
+    def mismatch() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", mismatch)
+    with pytest.raises(TrialFailedError, match=r"all GPUs: .*[Mm]ismatch"):
+        check_accelerators(seeing, settings)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    FakeDriver(gpus=4).install(monkeypatch.setattr)
+    check_accelerators(seeing, settings)
