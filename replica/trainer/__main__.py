@@ -177,7 +177,7 @@ def kind_of(error: Exception, framework: Framework | None) -> str:
 
 
 def check_accelerators(framework: Framework, settings: RankSettings) -> None:
-    """Raise TrialFailedError ("unfit") unless AIPerf and the framework both see accelerators, or none."""
+    """Raise TrialFailedError ("unfit") if AIPerf or the framework alone sees accelerators."""
     name, seen = framework.name(), framework.accelerators()
     reason = invisible_reason(name, seen) or (None if settings.takes_unlisted else unlisted_reason(name, seen))
     if reason is not None:

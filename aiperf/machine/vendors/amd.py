@@ -10,6 +10,7 @@ from typing import Any
 
 from aiperf.cli.units import MIB
 from aiperf.config.sections.base import Precision
+from aiperf.machine.vendors import kfd
 from aiperf.machine.vendors.contract import (
     LEAST_MEMORY_BYTES,
     MOST_BYTES,
@@ -18,15 +19,12 @@ from aiperf.machine.vendors.contract import (
     Fields,
     Once,
     asked,
-    chosen,
     fields_of,
     memory_of,
     number,
     text,
 )
-
-RUNTIME = "ROCR_VISIBLE_DEVICES"
-HIP = "HIP_VISIBLE_DEVICES"
+from aiperf.machine.vendors.kfd import HIP, RUNTIME, shown_by_rocm
 
 FLOAT16_ONLY = re.compile(r"gfx(900|902|904|906|909|10\w+)$")
 """Architectures without bfloat16 in their matrix units: Vega, RDNA 1 and 2."""
@@ -37,12 +35,13 @@ class Amd:
 
     hides = "HIP_VISIBLE_DEVICES=-1"
     build = "pip with the index of PyTorch's builds for ROCm"
+    root = Path("/")
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
-        """List the GPUs with enough memory to train, in the driver's order."""
+        """List the GPUs with enough memory to train, in the runtime's order."""
         with _opened() as smi:
-            return tuple(_describe(smi, index, handle) for index, handle in _trainable(smi))
+            return tuple(_describe(smi, index, handle) for index, handle in _trainable(smi, cls.root))
 
     @classmethod
     def lost(cls) -> tuple[str, ...]:
@@ -56,8 +55,7 @@ class Amd:
         HIP reads CUDA's variable if its own is not set. Its numbers count what the runtime shows
         (ROCm documentation, "GPU isolation techniques").
         """
-        shown = _allowed(found, RUNTIME, environment)
-        return _allowed(shown, HIP if HIP in environment else "CUDA_VISIBLE_DEVICES", environment)
+        return shown_by_rocm(found, environment, HIP if HIP in environment else "CUDA_VISIBLE_DEVICES")
 
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
@@ -70,14 +68,13 @@ class Amd:
     @classmethod
     def installed(cls, root: Path) -> int:
         """Nodes of the kernel's compute driver that have SIMD units: those of CPUs have none."""
-        nodes = root.glob("sys/class/kfd/kfd/topology/nodes/*/properties")
-        return sum(bool(re.search(r"^simd_count [1-9]", _read(file), re.MULTILINE)) for file in nodes)
+        return len(kfd.read_nodes(root))
 
     @classmethod
     def sample(cls) -> list[Fields]:
         """Sample every GPU of the node."""
         with _opened() as smi:
-            return [_sample(smi, index, handle) for index, handle in _trainable(smi)]
+            return [_sample(smi, index, handle) for index, handle in _trainable(smi, cls.root)]
 
     @classmethod
     def describe(cls) -> dict[str, str]:
@@ -102,15 +99,19 @@ def _opened() -> Iterator[Any]:
             smi.amdsmi_shut_down()
 
 
-def _allowed(found: Sequence[Accelerator], variable: str, environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
-    """Choose GPUs by numbers that count the visible ones, or by UUIDs as ROCm writes them."""
-    return chosen(found, variable, environment.get(variable), dict(enumerate(found))) if found else ()
+def _trainable(smi: Any, root: Path) -> list[tuple[int, Any]]:
+    """The handles of GPUs with enough memory, or of unknown memory, with the runtime's numbers.
 
-
-def _trainable(smi: Any) -> list[tuple[int, Any]]:
-    """The handles of GPUs with enough memory, or of unknown memory, with the driver's numbers."""
+    Those that the runtime does not show are left out. AMD SMI's own numbers stand for the runtime's
+    if these are not known.
+    """
     handles = asked(lambda: [*smi.amdsmi_get_processor_handles()]) if smi is not None else None
     listed = list(enumerate(handles[:MOST_CARDS] if isinstance(handles, list | tuple) else ()))
+    known = kfd.numbers(root)
+    places = [text(asked(smi.amdsmi_get_gpu_device_bdf, handle)).lower() for _, handle in listed] if known else []
+    if known is not None and all(places):
+        listed = [(known[place], handle) for place, (_, handle) in zip(places, listed, strict=False) if place in known]
+        listed.sort(key=lambda each: each[0])
     return [
         (index, handle) for index, handle in listed if (_size(smi, handle) or LEAST_MEMORY_BYTES) >= LEAST_MEMORY_BYTES
     ]
@@ -157,13 +158,6 @@ def _energy(smi: Any, gpu: Any) -> float:
 
 def _temperature(smi: Any, gpu: Any) -> Any:
     return smi.amdsmi_get_temp_metric(gpu, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii")
-    except (OSError, ValueError):
-        return ""
 
 
 FIELDS: Mapping[str, Callable[[Any, Any], Any]] = {

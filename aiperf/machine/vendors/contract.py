@@ -3,6 +3,8 @@
 Nothing here loads a framework, which would reserve the accelerators' memory.
 """
 
+import errno
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,6 +137,20 @@ class Once:
         if refusal is not None:
             raise refusal
         return answer
+
+
+def is_given(file: Path) -> bool:
+    """True unless a container or a control group keeps a device's file from this process.
+
+    One that only its permissions close is given: the framework's complaint is to be heard.
+    """
+    try:
+        os.close(os.open(file, os.O_RDWR | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno != errno.EPERM
+    return True
 
 
 def number(value: Any, most: float = MOST_VALUE) -> float | None:

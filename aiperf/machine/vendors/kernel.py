@@ -11,12 +11,13 @@ from pathlib import Path
 
 from aiperf.cli.units import MIB
 from aiperf.config.sections.base import Precision
-from aiperf.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen, memory_of, number
+from aiperf.machine.vendors import kfd
+from aiperf.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen, is_given, memory_of, number
+from aiperf.machine.vendors.kfd import RUNTIME, shown_by_rocm
 
 GIB = 1 << 30
 
 MASK = "ZE_AFFINITY_MASK"
-ROCM = "ROCR_VISIBLE_DEVICES"
 
 AMD, INTEL = "0x1002", "0x8086"
 
@@ -63,8 +64,8 @@ class Kernel:
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:
-        """Cards that are made to compute, in the order of their numbers."""
-        return tuple(_describe(index, card) for index, card in enumerate(_cards(cls.root)))
+        """Cards that are made to compute and are given to this process, by their numbers."""
+        return tuple(_describe(index, card) for index, card in _numbered(cls.root))
 
     @classmethod
     def lost(cls) -> tuple[str, ...]:
@@ -77,12 +78,10 @@ class Kernel:
         selector = environment.get("ONEAPI_DEVICE_SELECTOR", "")
         if selector and not re.search(r"gpu|level_zero|\*", selector):
             return ()
-        for name in (MASK, ROCM, "HIP_VISIBLE_DEVICES"):
-            allowed = environment.get(name) or None
-            if name == MASK and allowed is not None:
-                allowed = re.sub(r"\.\d+", "", allowed)  # a part of a card, as 0.1, counts as the card
-            found = chosen(found, name, allowed, dict(enumerate(found))) if found else ()
-        return tuple(found)
+        if (allowed := environment.get(MASK)) and found:
+            # A part of a card, as 0.1, counts as the card.
+            found = chosen(found, MASK, re.sub(r"\.\d+", "", allowed), {gpu.index: gpu for gpu in found})
+        return shown_by_rocm(found, {name: value for name, value in environment.items() if value})
 
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
@@ -90,7 +89,7 @@ class Kernel:
         numbers = ",".join(gpu.word for gpu in own)
         if all(gpu.name.startswith("Intel") for gpu in own):
             return {MASK: numbers, "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"}
-        return {ROCM: numbers}
+        return {RUNTIME: numbers}
 
     @classmethod
     def installed(cls, root: Path) -> int:
@@ -100,7 +99,7 @@ class Kernel:
     @classmethod
     def sample(cls) -> list[Fields]:
         """Sample every card, with the facts that its driver reports."""
-        return [{"index": index, **_sample(card)} for index, card in enumerate(_cards(cls.root))]
+        return [{"index": index, **_sample(card)} for index, card in _numbered(cls.root)]
 
     @classmethod
     def describe(cls) -> dict[str, str]:
@@ -113,6 +112,17 @@ def _cards(root: Path) -> list[Path]:
     cards = [card for card in root.glob("sys/class/drm/card*") if card.name.removeprefix("card").isdigit()]
     cards.sort(key=lambda card: int(card.name.removeprefix("card")))
     return [card / "device" for card in cards if _computes(card / "device")]
+
+
+def _numbered(root: Path) -> list[tuple[int, Path]]:
+    """The cards that this process is given, AMD's with the numbers of ROCm's runtime if known."""
+    files = root / "dev/dri"
+    cards = [card for card in _cards(root) if all(is_given(files / each.name) for each in card.glob("drm/renderD*"))]
+    known = kfd.numbers(root)
+    if known is None or any(_text(card / "vendor") != AMD for card in cards):
+        return list(enumerate(cards))
+    places = [(known.get(card.resolve().name), card) for card in cards]
+    return sorted((number, card) for number, card in places if number is not None)
 
 
 def _computes(device: Path) -> bool:

@@ -1,6 +1,8 @@
 """One suite for all makers of accelerators, each on a node with two of its own."""
 
+import errno
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -298,3 +300,106 @@ def test_one_wrong_file_of_the_kernel_costs_nothing_else(
         (card / file).write_text(wrong)
         fit(Kernel, file)
         assert [each.index for each in Kernel.accelerators()] == [0, 1]
+
+
+PLACES = {"a": "0000:83:00.0", "b": "0000:03:00.0", "part of the CPU": "0000:c3:00.0"}
+
+
+def node_of_amd(root: Path, order: str) -> None:
+    """Files of a node with the GPUs "a" and "b", and "i" that is part of the CPU, in the order in
+    which the compute driver has them.
+    """
+    for number, letter in enumerate(" " + order):
+        node = root / f"sys/class/kfd/kfd/topology/nodes/{number}"
+        node.mkdir(parents=True)
+        bus = {"a": 0x83, "b": 0x03, "i": 0xC3}.get(letter, 0)
+        units = f"simd_count {64 if bus else 0}\nlocation_id {bus << 8}\n"
+        (node / "properties").write_text(f"{units}domain 0\ndrm_render_minor {128 + number if bus else 0}\n")
+        if not bus:
+            continue
+        device, card = root / f"sys/devices/pci/0000:{bus:02x}:00.0", root / f"sys/class/drm/card{number}"
+        (device / f"drm/renderD{128 + number}").mkdir(parents=True)
+        for name, text in {"vendor": "0x1002", "mem_info_vram_total": 2**29 if letter == "i" else 2**36}.items():
+            (device / name).write_text(f"{text}\n")
+        (device / "unique_id").write_text(f"{letter}\n")
+        card.mkdir(parents=True)
+        (card / "device").symlink_to(device)
+        file = root / f"dev/dri/renderD{128 + number}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+
+@pytest.mark.parametrize("smi", [True, False])
+@pytest.mark.parametrize("order", ["iab", "ab", "bia", "bai"])
+def test_gpus_of_amd_have_the_numbers_of_its_runtime(
+    smi: bool, order: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDriver.remove(monkeypatch.setattr)
+    node_of_amd(tmp_path, order)
+    for vendor in (Amd, Kernel):
+        monkeypatch.setattr(vendor, "root", tmp_path)
+    fake = FakeAmdSmi("amdsmi")
+    fake.amdsmi_get_gpu_device_bdf = PLACES.__getitem__
+    fake.amdsmi_get_gpu_asic_info = lambda gpu: {"asic_serial": gpu}
+    monkeypatch.setitem(sys.modules, "amdsmi", fake if smi else None)
+    vendor = vendor_of_node()
+    assert vendor is (Amd if smi else Kernel)
+    expected = sorted((order.index(letter), f"GPU-{letter}") for letter in "ab")
+    found = find_accelerators({})
+    assert [(gpu.index, gpu.uuid) for gpu in found] == expected
+    assert [sample["index"] for sample in vendor.sample()] == [number for number, _ in expected]
+    runtime, hip = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
+    for gpu in found:
+        assert find_accelerators(visible_devices((gpu,))) == (gpu,)
+        assert find_accelerators({runtime: str(gpu.index)}) == (gpu,)
+        assert find_accelerators({hip: str(gpu.index)}) == (gpu,)
+    words = ",".join(str(gpu.index) for gpu in found)
+    assert find_accelerators({runtime: words, hip: "1"}) == found[1:]
+
+
+@pytest.mark.parametrize("smi", [True, False])
+def test_gpus_that_a_container_was_not_given_do_not_count(
+    smi: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDriver.remove(monkeypatch.setattr)
+    node_of_amd(tmp_path, "iab")
+    for vendor in (Amd, Kernel):
+        monkeypatch.setattr(vendor, "root", tmp_path)
+    fake = FakeAmdSmi("amdsmi")
+    fake.amdsmi_get_gpu_device_bdf = PLACES.__getitem__
+    monkeypatch.setitem(sys.modules, "amdsmi", fake if smi else None)
+    for minor in (129, 130):  # of the CPU's part, and of "a"
+        (tmp_path / f"dev/dri/renderD{minor}").unlink()
+    assert [gpu.index for gpu in find_accelerators({})] == [0], "the runtime does not count them either"
+    assert node_accelerators(tmp_path) == 3
+    (tmp_path / "dev/dri/renderD131").unlink()
+    assert find_accelerators({}) == ()
+
+
+def test_cards_of_intel_that_a_container_was_not_given_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    FakeDriver.remove(monkeypatch.setattr)
+    kernel(monkeypatch, tmp_path)
+    for number in (1, 3):
+        (tmp_path / f"sys/class/drm/card{number}/device/drm/renderD{127 + number}").mkdir(parents=True)
+    (tmp_path / "dev/dri").mkdir(parents=True)
+    (tmp_path / "dev/dri/renderD130").touch()
+    assert [gpu.index for gpu in find_accelerators({})] == [0]
+    closed = tmp_path / "dev/dri/renderD128"
+    closed.touch()
+    monkeypatch.setattr("os.open", refusing(closed, errno.EACCES))
+    assert len(find_accelerators({})) == 2, "the framework complains of permissions"
+    monkeypatch.setattr("os.open", refusing(closed, errno.EPERM))
+    assert len(find_accelerators({})) == 1, "a control group keeps it"
+
+
+def refusing(closed: Path, code: int) -> Callable[..., int]:
+    opened = os.open
+
+    def refuse(file: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if file == closed:
+            raise OSError(code, "closed")
+        return opened(file, flags, *rest, **named)
+
+    return refuse
