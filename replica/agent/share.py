@@ -41,9 +41,10 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
     sharers = 1 if divided else sharers_of(len(find_accelerators()), arguments.replica, arguments.share)
     hosts = tuple(host for host in arguments.hosts.split(",") if host)
     nodes = max(1, len(hosts))
-    # One rank for each accelerator of each node, which are taken to be equal; on CPUs one for each
-    # node, and at least one for each group.
-    ranks = config.replica.ranks or (nodes * len(own) or max(nodes, config.training.groups))
+    # One rank for each accelerator of each node, which are taken to be equal; on CPUs and slices of
+    # GPUs one for each node, and at least one for each group.
+    devices = 0 if any(gpu.is_slice for gpu in own) else len(own)
+    ranks = config.replica.ranks or (nodes * devices or max(nodes, config.training.groups))
     precision = config.training.precision or _precision(own, config)
     # Without accelerators all ranks of a node live in its main memory, next to those of the
     # replicas that share it.

@@ -125,7 +125,7 @@ class ReplicaSection(Section):
     """
     ranks: int | None = Field(None, ge=1, le=MOST)
     """Ranks of a training, each with its own share of the images; default: one for each
-    accelerator, and one on nodes without accelerators.
+    accelerator, and one on nodes without accelerators or with slices of them (MIG).
     """
     rank_starter: Literal["auto", "none", "horovodrun", "processes", "mpirun"] = "auto"
     """`auto`: `none` for one rank, `mpirun` over several nodes; on one node `horovodrun` (Gloo) for

@@ -43,6 +43,11 @@ class Accelerator:
         """The word that stands for it in the variable that chooses devices."""
         return self.known_as or str(self.index)
 
+    @property
+    def is_slice(self) -> bool:
+        """True for a slice of a GPU (MIG). NCCL joins no two ranks on slices of one GPU."""
+        return self.known_as.startswith("MIG-")
+
 
 LEAST_MEMORY_BYTES = 8 << 30
 """Least memory of a GPU for training: smaller ones drive screens or are part of a CPU."""

@@ -136,9 +136,12 @@ def _notes(share: NodeShare) -> Iterator[str]:
         yield f"its control group allows {quota:g} of {host.online_cpus()} CPUs"
     if memory.limit < memory.total:
         yield f"its control group allows {memory.limit / GIB:.1f} of {memory.total / GIB:.1f} GiB of memory"
-    if slices := [each for each in share.accelerators if each.known_as.startswith("MIG-")]:
-        each = slices[0].memory_bytes / GIB
-        yield f"{len(slices)} accelerator(s) of a replica are slices (MIG), the first one of {each:.0f} GiB"
+    if slices := [each for each in share.accelerators if each.is_slice]:
+        each, ranks = slices[0].memory_bytes / GIB, -(-share.ranks.ranks // max(1, len(share.ranks.hosts)))
+        idle = (
+            "; ranks leave some of them idle, which more replicas use (replica.per_node)" if ranks < len(slices) else ""
+        )
+        yield f"{len(slices)} accelerator(s) of a replica are slices (MIG), the first one of {each:.0f} GiB{idle}"
     if share.accelerators and restricted_counters():
         yield (
             "the counters of its GPUs are for administrators; Nsight Compute (ncu), which counts operations by them, "

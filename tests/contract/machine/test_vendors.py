@@ -305,6 +305,18 @@ def test_one_wrong_file_of_the_kernel_costs_nothing_else(
 PLACES = {"a": "0000:83:00.0", "b": "0000:03:00.0", "part of the CPU": "0000:c3:00.0"}
 
 
+class PlacedAmdSmi(FakeAmdSmi):
+    """One that knows the GPUs' places."""
+
+    @staticmethod
+    def amdsmi_get_gpu_device_bdf(gpu: str) -> str:
+        return PLACES[gpu]
+
+    @staticmethod
+    def amdsmi_get_gpu_asic_info(gpu: str) -> dict[str, str]:
+        return {"asic_serial": gpu}
+
+
 def node_of_amd(root: Path, order: str) -> None:
     """Files of a node with the GPUs "a" and "b", and "i" that is part of the CPU, in the order in
     which the compute driver has them.
@@ -338,16 +350,13 @@ def test_gpus_of_amd_have_the_numbers_of_its_runtime(
     node_of_amd(tmp_path, order)
     for vendor in (Amd, Kernel):
         monkeypatch.setattr(vendor, "root", tmp_path)
-    fake = FakeAmdSmi("amdsmi")
-    fake.amdsmi_get_gpu_device_bdf = PLACES.__getitem__
-    fake.amdsmi_get_gpu_asic_info = lambda gpu: {"asic_serial": gpu}
-    monkeypatch.setitem(sys.modules, "amdsmi", fake if smi else None)
-    vendor = vendor_of_node()
-    assert vendor is (Amd if smi else Kernel)
+    monkeypatch.setitem(sys.modules, "amdsmi", PlacedAmdSmi("amdsmi") if smi else None)
+    found_vendor = vendor_of_node()
+    assert found_vendor is (Amd if smi else Kernel)
     expected = sorted((order.index(letter), f"GPU-{letter}") for letter in "ab")
     found = find_accelerators({})
     assert [(gpu.index, gpu.uuid) for gpu in found] == expected
-    assert [sample["index"] for sample in vendor.sample()] == [number for number, _ in expected]
+    assert [sample["index"] for sample in found_vendor.sample()] == [number for number, _ in expected]
     runtime, hip = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
     for gpu in found:
         assert find_accelerators(visible_devices((gpu,))) == (gpu,)
@@ -365,9 +374,7 @@ def test_gpus_that_a_container_was_not_given_do_not_count(
     node_of_amd(tmp_path, "iab")
     for vendor in (Amd, Kernel):
         monkeypatch.setattr(vendor, "root", tmp_path)
-    fake = FakeAmdSmi("amdsmi")
-    fake.amdsmi_get_gpu_device_bdf = PLACES.__getitem__
-    monkeypatch.setitem(sys.modules, "amdsmi", fake if smi else None)
+    monkeypatch.setitem(sys.modules, "amdsmi", PlacedAmdSmi("amdsmi") if smi else None)
     for minor in (129, 130):  # of the CPU's part, and of "a"
         (tmp_path / f"dev/dri/renderD{minor}").unlink()
     assert [gpu.index for gpu in find_accelerators({})] == [0], "the runtime does not count them either"

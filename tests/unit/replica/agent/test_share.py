@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from replica.agent.examine.facts import _notes
 from replica.agent.share import NodeShare, share_of_node
 from tests.support.driver import FakeDriver
 from tests.support.hand_made import HandMadeRun
@@ -28,3 +29,22 @@ def test_ranks_take_no_more_of_a_card_than_their_replica_has_of_it(
     assert share(tmp_path, 4, accelerator_memory_gib=80.0).ranks.accelerator_part == 1.0
     FakeDriver.remove(monkeypatch.setattr)
     assert share(tmp_path, 4).ranks.accelerator_part == 1.0
+
+
+def test_slices_of_a_card_are_for_replicas_not_for_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    FakeDriver(gpus=2).install(monkeypatch.setattr)
+    assert share(tmp_path, 1).ranks.ranks == 2
+    FakeDriver(gpus=1, slices=(40, 20)).install(monkeypatch.setattr)
+    both = share(tmp_path, 1)
+    assert (both.ranks.ranks, len(both.accelerators)) == (1, 2)
+    assert [note for note in _notes(both) if "MIG" in note] == [
+        "2 accelerator(s) of a replica are slices (MIG), the first one of 40 GiB; "
+        "ranks leave some of them idle, which more replicas use (replica.per_node)"
+    ]
+    assert share(tmp_path, 1, ranks=2).ranks.ranks == 2, "Horovod by MPI may join them"
+    one = share(tmp_path, 2)
+    assert (one.ranks.ranks, one.accelerators[0].word) == (1, "MIG-0-0")
+    assert [note for note in _notes(one) if "MIG" in note] == [
+        "1 accelerator(s) of a replica are slices (MIG), the first one of 40 GiB"
+    ]
