@@ -41,7 +41,7 @@ class ReadyTraining:
         self._architecture = workload.architecture(request, dataset)
         source = open_source(request, dataset, framework.pipeline)
         # Ranks draw different dropout masks; the weights are rank 0's.
-        builder.set_up(request.precision, request.seed + collective.rank)
+        builder.set_up(request.precision, request.seed + collective.number)
         self._model = builder.build_model(self._architecture)
         builder.check_model(self._model, self._architecture)
         # Read back from the model: what is counted must be what trains, not what was asked for.

@@ -180,7 +180,7 @@ class ReadyScience:
         source = open_source(request, dataset)
         assert isinstance(source, ScienceSource)
         # Ranks draw different dropout masks; the weights are rank 0's.
-        builder.set_up(request.precision, request.seed + collective.rank)
+        builder.set_up(request.precision, request.seed + collective.number)
         task = TASKS.load(size.task)(size.settings)
         variables = trained_variables(task)
         optimiser = build_scheduled(variables, size.schedule, request)

@@ -32,6 +32,8 @@ class Collective(ABC):
     """Number of ranks of the training, or of the group: those that exchange tensors."""
     local_rank: int
     """Number of this rank on its node, from 0, which selects its accelerator."""
+    group: int = 0
+    """Number of this rank's group, from 0."""
     groups: int = 1
     """Number of groups that train together: 1 unless the training is hybrid."""
 
@@ -39,6 +41,11 @@ class Collective(ABC):
     def is_leader(self) -> bool:
         """True on rank 0 of all groups: it alone talks to the agent, and writes files."""
         return self.rank == 0
+
+    @property
+    def number(self) -> int:
+        """Number of this rank among those of all groups, from 0."""
+        return self.group * self.size + self.rank
 
     @abstractmethod
     def broadcast(self, data: bytes) -> bytes:

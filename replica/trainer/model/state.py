@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.model.correct import CorrectImages
 
+SEED_STATE = "seed_generator_state"
+"""Name of the variable of a Keras generator, such as a dropout's."""
+
 LOSS_SCALING = 4
 """Number of variables of Keras's loss scaling: scalars in front of those of its optimiser."""
 
@@ -82,9 +85,26 @@ class KerasState:
         raise ValueError("it is of another architecture")
 
     def share(self) -> None:
-        """Give every rank the weights and the optimiser's state of rank 0."""
+        """Give every rank the weights, optimiser's state and number of draws of rank 0."""
         self._settle()
         self._collective.broadcast_variables([*self._model.weights, *self._optimiser.variables])
+        self._share_draws()
+
+    def _share_draws(self) -> None:
+        """Let every rank's generators go on after as many draws as rank 0's, each with its seed.
+
+        Rank 0 may have restored a state: other ranks would draw the masks of the first epochs
+        again.
+        """
+        generators = [variable for variable in self._model.variables if variable.name == SEED_STATE]
+        if self._collective.size == 1 or not generators:
+            return
+        states = [copied(variable) for variable in generators]  # (2,) each: the seed, and the draws since
+        draws = np.array([state[1] for state in states], np.int32)
+        draws = self._collective.broadcast_vector(draws.view(np.float32)).view(np.int32)
+        assign(
+            generators, [np.array([state[0], count], state.dtype) for state, count in zip(states, draws, strict=True)]
+        )
 
     def take_correct(self) -> int | None:
         """Take the number of training images, of all ranks, that were classified rightly."""

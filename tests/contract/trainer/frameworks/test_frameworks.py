@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from aiperf.clock import SystemClock
 from aiperf.errors import TrialFailedError
@@ -24,6 +25,7 @@ from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
 from replica.trainer.model.builder import build_model, set_up
 from replica.trainer.model.correct import MOST, CorrectImages
 from replica.trainer.model.optimisers import build_optimiser
+from replica.trainer.model.state import SEED_STATE, KerasState
 from replica.trainer.model.weights import epoch_of
 from replica.trainer.ready import ReadyTraining
 from tests.support.trainings.requests import request_for
@@ -269,3 +271,25 @@ def test_a_lack_of_memory_is_named(trains_on: str) -> None:
 def test_the_default_framework_is_registered_and_an_unknown_failure_has_no_kind() -> None:
     framework = FRAMEWORKS.load(DEFAULT_FRAMEWORK)()
     assert framework.kind_of(RuntimeError("x")) is None
+
+
+class SecondRank(AloneCollective):
+    """The second of two ranks; the first one has drawn 37 times."""
+
+    rank, size = 1, 2
+
+    def broadcast_vector(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.full_like(values.view(np.int32), 37).view(np.float32)
+
+
+@pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
+def test_a_resumed_rank_draws_on_with_its_own_seed(trains_on: str) -> None:
+    set_up("float32", seed=2)
+    drop, head = Node("drop", Dropout(0.5), ("flat",)), Node("fc", Dense(CLASSES), ("drop",))
+    model = build_model(Architecture((*TINY.nodes[:-2], drop, head, TINY.nodes[-1])))
+    state = KerasState(model, build_optimiser(model, request_for("digits")), SecondRank())
+    (generator,) = (each for each in model.variables if each.name == SEED_STATE)
+    seed, draws = keras.ops.convert_to_numpy(generator).tolist()
+    assert draws == 0
+    state.share()
+    assert keras.ops.convert_to_numpy(generator).tolist() == [seed, 37]

@@ -3,6 +3,7 @@
 import pytest
 
 from aiperf.wire.messages import TrainRequest
+from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data.contract import RankShare
 from replica.trainer.data.digits import DigitsSource
 from replica.trainer.training import steps_for
@@ -48,3 +49,14 @@ def test_groups_train_the_digits_of_one_rank_once(groups: int, ranks: int) -> No
 
 def request(batch_size: int) -> TrainRequest:
     return request_for("digits", batch_size=batch_size)
+
+
+def test_ranks_of_all_groups_have_different_numbers_for_their_seeds() -> None:
+    class OfAGroup(AloneCollective):
+        size = 3
+
+        def __init__(self, group: int, rank: int) -> None:
+            super().__init__()
+            self.group, self.rank = group, rank
+
+    assert [OfAGroup(group, rank).number for group in range(2) for rank in range(3)] == list(range(6))
