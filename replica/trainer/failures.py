@@ -17,13 +17,17 @@ OUT_OF_MEMORY = (
     "can't allocate memory",
     "cannot allocate memory",
     "failed to allocate",
-    # SYCL's (Intel), cuBLAS's, cuDNN's before and since version 9, MIOpen's.
+    # SYCL's (Intel), those of cuBLAS, cuSOLVER, hipBLAS and cuDNN, of cuDNN since version 9,
+    # rocBLAS's, MIOpen's, the names of CUDA's and HIP's errors, XLA's words for a handle of cuBLAS.
     "out_of_device_memory",
     "out_of_host_memory",
-    "cublas_status_alloc_failed",
-    "cudnn_status_alloc_failed",
+    "status_alloc_failed",
     "device_allocation_failed",
+    "host_allocation_failed",
+    "rocblas_status_memory_error",
     "miopenstatusallocfailed",
+    "errormemoryallocation",
+    "resource allocation failed",
     # No convolution's workspace fits: PyTorch's words with and without the frontend of
     # cuDNN, XLA's, TensorFlow's.
     "unable to find an engine",
