@@ -69,7 +69,7 @@ class TensorFlowSteps(KerasState):
         xla = request.compile == "on" or (request.compile == "auto" and bool(tf.config.list_physical_devices("GPU")))
         self._compiler = "XLA" if xla else "no"
         self._gradients = self._own_gradients if whole else compiled(self._own_gradients, shapes, xla)
-        self.train = compiled(self._train, shapes, xla and whole) if self._update.traceable else self._train
+        self.train: Any = compiled(self._train, shapes, xla and whole) if self._update.traceable else self._train
         self._score = compiled(self._evaluate, shapes, xla)
         self.evaluate = self._score if collective.size == 1 else compiled(self._evaluate_together, shapes, False)
 
@@ -115,11 +115,25 @@ class TensorFlowSteps(KerasState):
         return self._collective.sum_tensors([own], "scores")[0]
 
     def prepare(self, blank: BlankBatch, sizes: Sequence[int]) -> None:
-        """Trace and optimise the graphs by a step on a blank image, and restore the state."""
+        """Trace and optimise the graphs by a step on a blank image, and restore the state.
+
+        Several ranks on GPUs exchange nothing: NCCL would hold memory next to another training. The
+        graph around their exchange is traced alone.
+        """
         before = self.state()
-        self.train(*blank(1))
-        self.evaluate(*blank(1))
+        if self._collective.size > 1 and tf.config.list_physical_devices("GPU"):
+            self._compute_alone(*blank(1))
+            if self._update.traceable:
+                self.train.get_concrete_function()
+        else:
+            self.train(*blank(1))
+            self.evaluate(*blank(1))
         self.restore(before)
+
+    def _compute_alone(self, images: Any, labels: Any) -> None:
+        """Compute what this rank does without the others."""
+        self._gradients(images, labels)
+        self._score(images, labels)
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
         """Wait for the steps that gave these results; give a row for each of them."""

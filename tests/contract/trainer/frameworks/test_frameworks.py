@@ -1,5 +1,6 @@
 """One suite for every registered framework: its steps, on NumPy arrays and on its tensors."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -293,3 +294,38 @@ def test_a_resumed_rank_draws_on_with_its_own_seed(trains_on: str) -> None:
     assert draws == 0
     state.share()
     assert keras.ops.convert_to_numpy(generator).tolist() == [seed, 37]
+
+
+@pytest.mark.parametrize("trains_on", ["tensorflow"])
+@pytest.mark.parametrize(("gpus", "exchanges"), [(["GPU:0"], False), ([], True)])
+def test_ranks_of_tensorflow_on_gpus_exchange_nothing_before_they_train(
+    trains_on: str, gpus: list[str], exchanges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    done: list[int] = []
+
+    def exchange() -> int:
+        done.append(1)
+        return 0
+
+    class Exchanging(AloneCollective):
+        size = 2
+
+        def sum_tensors(self, tensors: Sequence[Any], name: str) -> list[Any]:
+            with tf.control_dependencies([tf.py_function(exchange, [], tf.int32)]):
+                return [tf.identity(each) for each in tensors]
+
+    request = replace(request_for("digits"), compile="off")
+    set_up("float32", seed=1)
+    model = build_model(TINY)
+    framework = FRAMEWORKS.load(trains_on)()
+    steps = framework.compile(model, build_optimiser(model, request), CLASSIFICATION, Exchanging(), request)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    before = steps.state()
+    steps.prepare(batch, (6,))
+    assert bool(done) == exchanges
+    for mine, other in zip(steps.state(), before, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    steps.train(*batch(6))
+    assert done
