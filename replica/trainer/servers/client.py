@@ -11,7 +11,7 @@ from msgspec.json import decode, encode
 from numpy.typing import NDArray
 
 from aiperf.facts import ExchangeFacts, ServerFacts
-from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.optimisers import Vector
 from replica.trainer.servers.protocol import (
     Arrived,
     Left,

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec.json import decode, encode
 
 from aiperf.facts import ExchangeFacts
-from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.optimisers import Vector
 from replica.trainer.servers.protocol import Setting
 from replica.trainer.servers.tally import Tally
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.json import decode, encode
 from numpy.typing import NDArray
 
-from replica.trainer.servers.optimisers.contract import Vector, Vectors
+from replica.trainer.servers.optimisers import Vector, Vectors
 from replica.trainer.servers.shard import Recipe
 
 HEADER = np.dtype(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from aiperf.clock import Clock
 from replica.trainer.servers.lasting_state import Event, Memory, Row
-from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.optimisers import Vector
 from replica.trainer.servers.protocol import (
     HEADER_VALUES,
     Arrived,

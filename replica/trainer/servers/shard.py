@@ -3,8 +3,7 @@
 import numpy as np
 from msgspec import Struct
 
-from replica.trainer.servers.optimisers import SERVER_OPTIMISERS
-from replica.trainer.servers.optimisers.contract import VALUES, Vector, Vectors
+from replica.trainer.servers.optimisers import SERVER_OPTIMISERS, VALUES, Vector, Vectors
 
 AVERAGING = 0.97
 """Share of the moving average that an update leaves; validation uses the average."""

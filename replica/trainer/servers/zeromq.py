@@ -24,7 +24,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
-from replica.trainer.servers.optimisers.contract import Vector
+from replica.trainer.servers.optimisers import Vector
 from replica.trainer.servers.protocol import Arrived
 from replica.trainer.settings import GroupPlaces
 
