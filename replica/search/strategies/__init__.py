@@ -8,7 +8,7 @@ STRATEGIES: Registry[StrategyFactory] = Registry(
     {
         "bayesian": "replica.search.strategies.bayesian:BayesianStrategy",
         "random": "replica.search.strategies.random:RandomStrategy",
-        "unguided": "replica.search.strategies.unguided:UnguidedStrategy",
+        "unguided": "replica.search.strategies.random:UnguidedStrategy",
     },
 )
 

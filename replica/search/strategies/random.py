@@ -1,4 +1,4 @@
-"""Random morphing: the baseline that a search strategy is compared with."""
+"""Random morphing: the baseline of search strategies, and its variant for rehearsals."""
 
 import random
 
@@ -38,3 +38,21 @@ class RandomStrategy:
             if not known and partition.holds(partition_key(child)) and self._limits.refusal(child) is None:
                 return Proposal(child, parent.hash, (morph,))
         raise TrialFailedError("search", "no new architecture within the limits was found")
+
+
+class UnguidedStrategy(RandomStrategy):
+    """Random morphs in any partition, for rehearsals whose search is modelled.
+
+    In partitions one draw in sixteen is used, and all of them are built. Replicas that ask at the
+    same moment have other seeds, and may still draw the same.
+    """
+
+    partitions = False
+    learns = False
+
+    def propose(self, observations: Observations, rng: random.Random, partition: Partition = ALL) -> Proposal:
+        """Propose the next architecture to train.
+
+        Raises TrialFailedError ("search") if none can be found.
+        """
+        return super().propose(observations, rng, ALL)
