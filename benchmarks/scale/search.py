@@ -24,7 +24,6 @@ from replica.search.outlines import outlined, whole
 from replica.search.partitions import Partition
 from replica.search.strategies.bayesian import BayesianStrategy
 from replica.search.surrogate import LocalSurrogate, Surrogate
-from replica.search.tuners import random as random_tuner
 from replica.search.tuners import tpe
 from replica.search.tuners.contract import Result, Tried
 from search_space.limits import growth_limits
@@ -192,7 +191,7 @@ class PointCost:
 def point_cost(number: int) -> PointCost:
     """The cost with that many results."""
     rng = random.Random(1)
-    some = [random_tuner.suggest(SPACE, Tried(), seed) for seed in range(min(number, 200))]
+    some = [tpe.suggest_at_random(SPACE, Tried(), seed) for seed in range(min(number, 200))]
     tried = Tried(tuple(Result(some[place % len(some)], rng.random()) for place in range(number)))
     seconds = []
     # The places are those of one sequence: the last one draws the suggestions of all before it.

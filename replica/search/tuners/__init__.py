@@ -7,7 +7,7 @@ TUNERS: Registry[Tuner] = Registry(
     "tuner",
     {
         "tpe": "replica.search.tuners.tpe:suggest",
-        "random": "replica.search.tuners.random:suggest",
+        "random": "replica.search.tuners.tpe:suggest_at_random",
         "unguided": "replica.search.tuners.unguided:suggest",
     },
 )

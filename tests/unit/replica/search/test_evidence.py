@@ -9,8 +9,7 @@ from hyperopt.base import Domain
 from aiperf.config.space import Hyperparameters, Parameter, Space
 from replica.search.partitions import Partition
 from replica.search.tuners.contract import Result, Tried
-from replica.search.tuners.drawing import BEST, GAMMA, NEWEST, draw, evidence, good_share
-from replica.search.tuners.tpe import suggest
+from replica.search.tuners.tpe import BEST, GAMMA, NEWEST, draw, evidence, good_share, suggest
 
 LINE: Space = (Parameter("learning_rate", "uniform", (0.0, 1.0)),)
 MANY = 4 * (NEWEST + BEST)

@@ -6,9 +6,8 @@ from aiperf.config.space import Hyperparameters, Parameter, Space
 from aiperf.rules.schedule import RANDOM_POINTS
 from replica.search.demo.hyperparameters import OBJECTIVES, SPACE, steps
 from replica.search.partitions import Partition
-from replica.search.tuners import random as random_search
 from replica.search.tuners.contract import Result, Tried, Tuner
-from replica.search.tuners.tpe import suggest
+from replica.search.tuners.tpe import suggest, suggest_at_random
 
 LINE: Space = (Parameter("learning_rate", "uniform", (0.0, 1.0)),)
 
@@ -53,7 +52,7 @@ def test_points_in_progress_are_no_evidence_before_the_first_result() -> None:
 
 def test_the_suggestions_of_sixteen_lanes_are_learned_too() -> None:
     objective = OBJECTIVES["sphere"]
-    points = [random_search.suggest(SPACE, Tried(), seed) for seed in range(40)]
+    points = [suggest_at_random(SPACE, Tried(), seed) for seed in range(40)]
     tried = Tried(tuple(Result(point, objective(point)) for point in points))
 
     def mean(tuner: Tuner) -> float:
@@ -66,4 +65,4 @@ def test_the_suggestions_of_sixteen_lanes_are_learned_too() -> None:
             / 48
         )
 
-    assert mean(suggest) > 1.2 * mean(random_search.suggest)
+    assert mean(suggest) > 1.2 * mean(suggest_at_random)
