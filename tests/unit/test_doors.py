@@ -44,7 +44,7 @@ STARTERS = {
     "replica/measure/profile/step.py": "perf, which counts until it is interrupted, in the C locale",
     "replica/trainer/starters/processes.py": "ranks",
     "replica/trainer/starters/watch.py": "ranks and parameter servers, whose output is not read",
-    "workloads/datasets/devkit/synsets.py": "a module of this program",
+    "workloads/datasets/devkit.py": "a module of this program",
 }
 """Modules that start programs. What others print is read by `aiperf.answers` alone."""
 

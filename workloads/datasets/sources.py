@@ -17,7 +17,7 @@ from aiperf.untrusted.folders import files_below, is_technical
 from aiperf.untrusted.reading import MIB, Limits, read_outside, reason_of, shortened
 from aiperf.untrusted.tar import tar_members
 from aiperf.untrusted.text import is_printable
-from workloads.datasets.devkit.synsets import validation_synsets
+from workloads.datasets.devkit import validation_synsets
 from workloads.datasets.layouts import (
     IMAGE_SUFFIXES,
     TRAIN_TAR,

@@ -19,7 +19,7 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME, read_dataset_manifest,
 from tests.hardening.archives.hostile import ADDED, END, extended, plain, record, sized
 from tests.support.fuzz import examples, refusal
 from workloads.datasets.check import check, describe, stray_files
-from workloads.datasets.devkit.synsets import GROUND_TRUTH, META
+from workloads.datasets.devkit import GROUND_TRUTH, META
 from workloads.datasets.layouts import TRAIN_TAR
 from workloads.datasets.prepare import JOURNAL_NAME, prepare
 from workloads.datasets.sources import DEVKIT_TAR, VALIDATION_TAR, ImageSource, Place, open_source

@@ -1,11 +1,15 @@
 """ILSVRC2012's development kit: the synset of every validation image.
 
-Its numbers of classes are in a MATLAB file, which a process of its own reads.
+Its numbers of classes are in a MATLAB file, which this module reads in a process of its own, with
+limits of time and memory: such a file can make its reader allocate or loop at will.
 """
 
 import gzip
+import io
 import json
+import resource
 import subprocess
+import sys
 from pathlib import Path
 
 from aiperf.errors import DatasetError
@@ -62,3 +66,30 @@ def _synsets_by_id(meta: bytes, name: str) -> dict[int, str]:
         raise DatasetError(f"{name}: is not a file of classes: {reason_of(ValueError(words[-1]))}")
     pairs: list[tuple[int, str]] = json.loads(done.stdout)
     return {int(number): str(synset) for number, synset in pairs}
+
+
+CPU_SECONDS, MEMORY_BYTES = 20, 4 << 30
+"""Limits for the MATLAB file, and the libraries that read it."""
+
+
+def main() -> int:
+    """Print pairs of ILSVRC2012_ID and WNID; 1 with the reason if there are none.
+
+    The MATLAB file comes from standard input.
+    """
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    import scipy.io  # noqa: PLC0415  (with the limits)
+
+    try:
+        synsets = scipy.io.loadmat(io.BytesIO(sys.stdin.buffer.read()), squeeze_me=True)["synsets"]
+        pairs = [(int(entry["ILSVRC2012_ID"]), str(entry["WNID"])) for entry in synsets]
+        print(json.dumps(pairs))  # noqa: T201
+    except Exception as error:  # of any kind, as the file has it
+        print(reason_of(error), file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""ILSVRC2012's development kit."""
