@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from primary.nni.trial_imports import rest
+from primary.nni.library import rest
 
 LOOPBACK = "127.0.0.1"
 

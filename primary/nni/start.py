@@ -7,7 +7,7 @@ import psutil
 import requests
 
 from aiperf.clock import Clock
-from primary.nni.trial_imports import Experiment, launcher, rest
+from primary.nni.library import Experiment, launcher, rest
 
 START_TIMEOUT_S = 120.0
 """Seconds from the start of NNI's manager to its first answer, then to the primary's start."""

@@ -8,6 +8,8 @@ import argparse
 import json
 import signal
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,14 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.facts import EpochFacts
 from aiperf.files import keep_others_from_writing
+from aiperf.records.entries import TrialLedger
+from aiperf.records.history_files import HistoryReader
+from aiperf.records.ledger import Ledger
 from aiperf.run_directory.claim import is_held_here
 from aiperf.run_directory.paths import RunPaths
 from primary.background.outputs import ignore_hangups
-from primary.nni.follower import End, Follower
-from primary.nni.json_messages import read_plainly
+from primary.nni.library import nni, read_plainly, rest
 from primary.nni.portal import port_of
-from primary.nni.trial_imports import nni, rest
 
 SHOWN = ("epoch", "loss", "validation_loss", "learning_rate")
 """The portal shows these facts of an epoch, and its quality."""
@@ -31,6 +34,50 @@ SHOWN = ("epoch", "loss", "validation_loss", "learning_rate")
 LOOK_INTERVAL_S = 1.0
 REGISTRATION_TIMEOUT_S = 60.0
 REGISTRATION_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a trial: its `result` for the search, or the reason of its `failure`.
+
+    With neither, the trial was interrupted by the end of the run.
+    """
+
+    best_accuracy: float | None
+    result: float | None = None
+    failure: str | None = None
+
+
+class Follower:
+    """Reports the epochs and the end of a trial from the records of its replica and the primary."""
+
+    def __init__(self, paths: RunPaths, trial: int, replica: int) -> None:
+        self._reader = HistoryReader(paths, roles=("primary", f"replica-{replica:04d}"))
+        self._ledger = Ledger(latest_progress_only=True)
+        self._trial = trial
+        self._reported = 0
+
+    def look(self) -> Iterator[EpochFacts | End]:
+        """Take in the news since the last look; the end comes last. Raises OSError."""
+        for batch in self._reader.read_files():
+            self._ledger.add(batch.records)
+        entry = self._ledger.trial(self._trial)
+        for number in sorted(number for number in entry.epochs if number > self._reported):
+            self._reported = number
+            yield entry.epochs[number].body
+        end = self._end(entry)
+        if end is not None:
+            yield end
+
+    def _end(self, entry: TrialLedger) -> End | None:
+        if entry.failed is not None:
+            return End(entry.accuracy, failure=f"{entry.failed.body.kind}: {entry.failed.body.reason}")
+        if entry.ended is not None:
+            stopped = entry.ended.body.reason == "stopped"
+            return End(entry.accuracy, None if stopped else entry.search_accuracy)
+        if self._ledger.died_ms(entry) is not None:
+            return End(entry.accuracy, failure="its replica or its primary was lost")
+        return None
 
 
 def own_parameters(clock: Clock) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from aiperf.storage.logs import open_log
 from aiperf.wire.lines import encode
 from aiperf.wire.messages import Message
 from primary.background.outputs import ignore_hangups
-from primary.nni.json_messages import load, read_plainly
+from primary.nni.library import load, read_plainly
 from primary.nni.messages import Clock, Gone, Offer, Wanted, decode_to_tuner
 from primary.nni.portal import CHANNEL, GUARDED, end_in, own_channel, port_of
 

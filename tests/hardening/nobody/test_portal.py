@@ -16,7 +16,7 @@ import pytest
 from nni.runtime.trial_command_channel.v3 import TrialCommandChannelV3
 from websockets.sync.server import ServerConnection, serve
 
-from primary.nni.json_messages import read_plainly
+from primary.nni.library import read_plainly
 from tests.hardening.nobody.conftest import LiveRun
 from tests.support.outsiders.strangers import as_nobody, ask, need_root
 from tests.support.processes import command

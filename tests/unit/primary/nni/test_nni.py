@@ -21,9 +21,8 @@ from aiperf.machine.addresses import without_proxy
 from aiperf.records.bodies import TrialEnded
 from primary import preflight
 from primary.nni.experiment import StorageNote
-from primary.nni.follower import End, Follower
 from primary.nni.start import MANAGER_WORD, SILENT, patient_start, state_of
-from primary.nni.trial import final_metrics
+from primary.nni.trial import End, Follower, final_metrics
 from primary.nni.tuner import KEPT_VISIBLE, primary_environment
 from tests.support.hand_made import HandMadeRun, ManualClock
 
