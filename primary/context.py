@@ -21,7 +21,7 @@ from aiperf.storage.reserve import Reserve
 from primary.digest import DigestKeeper
 from primary.display.state import Display, Earlier, ReplicaView
 from primary.launchers import Launcher
-from primary.managers.contract import Manager
+from primary.managers import Manager
 from primary.nodes.placement import PlacementCheck
 from primary.work.contract import WorkList
 

@@ -18,7 +18,7 @@ from primary.background.heads import HeadLines
 from primary.background.keeper import ClaimKeeper
 from primary.context import Milestones, NodeFacts, RunContext, SystemFile, recorded_files
 from primary.display.state import RunView
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 from primary.nodes.placement import PlacementCheck
 from primary.replica_server import KILL_GRACE_S, ReplicaServer
 

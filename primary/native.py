@@ -6,7 +6,7 @@ from aiperf.run_directory.claim import Claim, identity_of
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job, Started
 from primary.launchers import end_leftovers
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 from primary.resumption import Start, prepare_resumption, take_claim
 from primary.run import conduct
 from primary.work import open_work

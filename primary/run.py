@@ -31,7 +31,7 @@ from primary.display.snapshot import SnapshotDisplay
 from primary.display.state import Display, FailSafeDisplay, PatientDisplay, SeveralDisplays
 from primary.display.terminal import open_display
 from primary.launchers import make_launcher
-from primary.managers.contract import EndReason, Manager
+from primary.managers import EndReason, Manager
 from primary.resumption import Start
 
 log = logging.getLogger(__name__)

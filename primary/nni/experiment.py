@@ -37,7 +37,7 @@ from aiperf.storage.patience import FINAL, PATIENCE
 from primary import preflight
 from primary.context import PROBE_INTERVAL_S, storage_note
 from primary.launchers import end_leftovers
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 from primary.nni.library import CustomAlgorithmConfig, Experiment, ExperimentConfig, nni
 from primary.nni.portal import LOOPBACK, PATIENT, POLICY, PRELOADED
 from primary.nni.start import START_TIMEOUT_S, is_kept, patient_start, state_of

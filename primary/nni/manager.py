@@ -6,7 +6,7 @@ from collections.abc import Callable
 from msgspec.structs import asdict
 
 from aiperf.wire.messages import Job, Message, Started
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 from primary.nni.messages import Clock, Closed, Offer, Value, Wanted
 
 _NOT_SHOWN = {"trial", "morphs", "hyperparameters"}

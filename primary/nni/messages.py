@@ -7,7 +7,7 @@ from msgspec.json import Decoder
 
 from aiperf.wire.lines import decode
 from aiperf.wire.messages import Message
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 
 Value = int | float | str
 

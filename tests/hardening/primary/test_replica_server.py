@@ -15,7 +15,7 @@ from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job, ToPrimary
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 from primary.native import NativeManager
 from primary.work.automl import AutomlRounds
 from rehearsal.virtual.processes import VirtualProcess

@@ -17,7 +17,7 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.results.verify import verify
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 from tests.support.virtual.lifecycle import conduct_virtually
 
 REPLICAS = 4

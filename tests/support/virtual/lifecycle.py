@@ -12,7 +12,7 @@ from primary.context import RunContext
 from primary.digest import DigestKeeper, open_digest
 from primary.dispatcher import Dispatcher
 from primary.display.terminal import LineDisplay
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 from primary.native import NativeManager
 from primary.resumption import Start, prepare_resumption
 from primary.work import open_work

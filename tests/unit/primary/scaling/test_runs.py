@@ -15,7 +15,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import RunFailedError, UsageError
 from aiperf.records.bodies import RunEnded
 from primary import preflight
-from primary.managers.contract import EndReason
+from primary.managers import EndReason
 from primary.scaling import runs
 from primary.scaling.runs import SERIES, Growth, is_over, run_series
 from tests.support.hand_made import HandMadeRun

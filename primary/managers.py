@@ -1,4 +1,4 @@
-"""The contract of a manager: when a replica gets its next job, and how a run is begun and resumed.
+"""Managers by name: they decide when a replica gets its next job, and begin and resume a run.
 
 Jobs and records are the primary's: under any manager the records are the same.
 """
@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
+from aiperf.registry import Registry
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job, Started
 
@@ -57,3 +58,9 @@ class OpenRun(Protocol):
 
     def __call__(self, config: RunConfig, paths: RunPaths, clock: Clock, /) -> ManagedRun:
         """Open the run."""
+
+
+MANAGERS: Registry[OpenRun] = Registry(
+    "manager", {"native": "primary.native:NativeRun", "nni": "primary.nni.experiment:NniRun"}
+)
+"""The place to register a new manager."""
