@@ -13,32 +13,8 @@ import keras
 
 from aiperf.errors import TrialFailedError
 from aiperf.frameworks import hidden
+from aiperf.network import layers
 from aiperf.network.architecture import INPUTS, Architecture, Node
-from aiperf.network.layers import (
-    BATCHNORM_EPSILON,
-    BATCHNORM_MOMENTUM,
-    AveragePool,
-    BatchNorm,
-    Conv,
-    ConvTranspose,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalAveragePool,
-    Layer,
-    LeakyReLU,
-    MaxPool,
-    ReLU,
-    Reshape,
-    RoiAlign,
-    Scale,
-    Shape,
-    Sigmoid,
-    Softmax,
-    Tanh,
-    Upsample,
-    ZeroPad,
-)
 from replica.trainer.model.roi_align import RoiAligned
 
 
@@ -66,12 +42,12 @@ def uses_of(model: Any, architecture: Architecture) -> Uses:
 
     Raises TrialFailedError ("mismatch") if the model has not exactly these calls.
     """
-    layers = {layer.name: layer for layer in model.layers}
+    by_name = {layer.name: layer for layer in model.layers}
     # A layer that several models share has nodes of all of them: only this model's count.
     inside = {id(call) for calls in model._nodes_by_depth.values() for call in calls}
     left = {
         name: [number for number, call in enumerate(layer._inbound_nodes) if id(call) in inside]
-        for name, layer in layers.items()
+        for name, layer in by_name.items()
     }
     calls: dict[str, Any] = {}
     names: dict[tuple[int, int], str] = {}
@@ -80,22 +56,22 @@ def uses_of(model: Any, architecture: Architecture) -> Uses:
         if not left.get(owner):
             raise TrialFailedError("mismatch", f"layer {node.name!r} is counted but not in the built model")
         number = left[owner].pop(0)
-        calls[node.name] = layers[owner]._inbound_nodes[number]
-        names[id(layers[owner]), number] = node.name
+        calls[node.name] = by_name[owner]._inbound_nodes[number]
+        names[id(by_name[owner]), number] = node.name
     uncounted = [name for name, calls_left in left.items() if calls_left]
     if uncounted:
         raise TrialFailedError("mismatch", f"the built model has layers that are not counted: {', '.join(uncounted)}")
     return Uses(calls, names)
 
 
-Build = Callable[[str, Any, tuple[Shape, ...]], Any]
+Build = Callable[[str, Any, tuple[layers.Shape, ...]], Any]
 
 Normalise = Callable[[Any, Any], tuple[Any, Any, Any]]
 """Function that normalises a batch (..., C) as a layer says: it gives outputs, and each channel's
 mean and variance, divided by the number of values (C)."""
 
 
-def _conv(name: str, layer: Conv, inputs: tuple[Shape, ...]) -> Any:
+def _conv(name: str, layer: layers.Conv, inputs: tuple[layers.Shape, ...]) -> Any:
     shared: dict[str, Any] = {
         "name": name,
         "kernel_size": layer.kernel,
@@ -115,7 +91,7 @@ def _conv(name: str, layer: Conv, inputs: tuple[Shape, ...]) -> Any:
     return keras.layers.Conv2D(layer.filters, groups=layer.groups, kernel_initializer="he_normal", **shared)
 
 
-def _conv_transpose(name: str, layer: ConvTranspose, inputs: tuple[Shape, ...]) -> Any:
+def _conv_transpose(name: str, layer: layers.ConvTranspose, inputs: tuple[layers.Shape, ...]) -> Any:
     kind = _by_axes(layer.kernel, keras.layers.Conv2DTranspose, keras.layers.Conv3DTranspose)
     return kind(
         layer.filters,
@@ -128,39 +104,39 @@ def _conv_transpose(name: str, layer: ConvTranspose, inputs: tuple[Shape, ...]) 
     )
 
 
-def _by_axes(window: Shape, flat: Any, solid: Any) -> Any:
+def _by_axes(window: layers.Shape, flat: Any, solid: Any) -> Any:
     return solid if len(window) == 3 else flat
 
 
-def _batch_norm(name: str, layer: BatchNorm, inputs: tuple[Shape, ...]) -> Any:
+def _batch_norm(name: str, layer: layers.BatchNorm, inputs: tuple[layers.Shape, ...]) -> Any:
     return keras.layers.BatchNormalization(
-        momentum=BATCHNORM_MOMENTUM,
-        epsilon=BATCHNORM_EPSILON,
+        momentum=layers.BATCHNORM_MOMENTUM,
+        epsilon=layers.BATCHNORM_EPSILON,
         gamma_initializer="zeros" if layer.zero_scale else "ones",
         name=name,
     )
 
 
-def _dense(name: str, layer: Dense, inputs: tuple[Shape, ...]) -> Any:
+def _dense(name: str, layer: layers.Dense, inputs: tuple[layers.Shape, ...]) -> Any:
     return keras.layers.Dense(layer.units, use_bias=layer.bias, kernel_initializer="he_normal", name=name)
 
 
-def _max_pool(name: str, layer: MaxPool, inputs: tuple[Shape, ...]) -> Any:
+def _max_pool(name: str, layer: layers.MaxPool, inputs: tuple[layers.Shape, ...]) -> Any:
     kind = _by_axes(layer.window, keras.layers.MaxPooling2D, keras.layers.MaxPooling3D)
     return kind(layer.window, strides=layer.stride, padding=layer.padding, name=name)
 
 
-def _average_pool(name: str, layer: AveragePool, inputs: tuple[Shape, ...]) -> Any:
+def _average_pool(name: str, layer: layers.AveragePool, inputs: tuple[layers.Shape, ...]) -> Any:
     kind = _by_axes(layer.window, keras.layers.AveragePooling2D, keras.layers.AveragePooling3D)
     return kind(layer.window, strides=layer.stride, padding=layer.padding, name=name)
 
 
-def _global_pool(name: str, layer: GlobalAveragePool, inputs: tuple[Shape, ...]) -> Any:
+def _global_pool(name: str, layer: layers.GlobalAveragePool, inputs: tuple[layers.Shape, ...]) -> Any:
     kind = _by_axes(inputs[0][:-1], keras.layers.GlobalAveragePooling2D, keras.layers.GlobalAveragePooling3D)
     return kind(name=name)
 
 
-def _zero_pad(name: str, layer: ZeroPad, inputs: tuple[Shape, ...]) -> Any:
+def _zero_pad(name: str, layer: layers.ZeroPad, inputs: tuple[layers.Shape, ...]) -> Any:
     return keras.layers.ZeroPadding2D((layer.vertical, layer.horizontal), name=name)
 
 
@@ -169,26 +145,26 @@ def _merge(kind: Callable[..., Any]) -> Build:
 
 
 _BUILDERS: dict[str, Build] = {
-    Conv.kind: _conv,
-    BatchNorm.kind: _batch_norm,
-    Dense.kind: _dense,
-    MaxPool.kind: _max_pool,
-    ZeroPad.kind: _zero_pad,
-    ReLU.kind: _merge(keras.layers.ReLU),
+    layers.Conv.kind: _conv,
+    layers.BatchNorm.kind: _batch_norm,
+    layers.Dense.kind: _dense,
+    layers.MaxPool.kind: _max_pool,
+    layers.ZeroPad.kind: _zero_pad,
+    layers.ReLU.kind: _merge(keras.layers.ReLU),
     # The loss needs more than 16 bits, whatever the precision of the layers.
-    Softmax.kind: lambda name, layer, inputs: keras.layers.Softmax(name=name, dtype="float32"),
-    Dropout.kind: lambda name, layer, inputs: keras.layers.Dropout(layer.rate, name=name),
-    Flatten.kind: _merge(keras.layers.Flatten),
-    GlobalAveragePool.kind: _global_pool,
-    ConvTranspose.kind: _conv_transpose,
-    AveragePool.kind: _average_pool,
-    LeakyReLU.kind: lambda name, layer, inputs: keras.layers.LeakyReLU(layer.slope, name=name),
-    Sigmoid.kind: lambda name, layer, inputs: keras.layers.Activation("sigmoid", name=name, dtype="float32"),
-    Tanh.kind: lambda name, layer, inputs: keras.layers.Activation("tanh", name=name),
-    Scale.kind: lambda name, layer, inputs: keras.layers.Rescaling(layer.factor, name=name),
-    Reshape.kind: lambda name, layer, inputs: keras.layers.Reshape(layer.shape, name=name),
-    Upsample.kind: lambda name, layer, inputs: keras.layers.UpSampling2D(layer.factors, name=name),
-    RoiAlign.kind: lambda name, layer, inputs: RoiAligned(layer.bins, layer.samples, layer.stride, name=name),
+    layers.Softmax.kind: lambda name, layer, inputs: keras.layers.Softmax(name=name, dtype="float32"),
+    layers.Dropout.kind: lambda name, layer, inputs: keras.layers.Dropout(layer.rate, name=name),
+    layers.Flatten.kind: _merge(keras.layers.Flatten),
+    layers.GlobalAveragePool.kind: _global_pool,
+    layers.ConvTranspose.kind: _conv_transpose,
+    layers.AveragePool.kind: _average_pool,
+    layers.LeakyReLU.kind: lambda name, layer, inputs: keras.layers.LeakyReLU(layer.slope, name=name),
+    layers.Sigmoid.kind: lambda name, layer, inputs: keras.layers.Activation("sigmoid", name=name, dtype="float32"),
+    layers.Tanh.kind: lambda name, layer, inputs: keras.layers.Activation("tanh", name=name),
+    layers.Scale.kind: lambda name, layer, inputs: keras.layers.Rescaling(layer.factor, name=name),
+    layers.Reshape.kind: lambda name, layer, inputs: keras.layers.Reshape(layer.shape, name=name),
+    layers.Upsample.kind: lambda name, layer, inputs: keras.layers.UpSampling2D(layer.factors, name=name),
+    layers.RoiAlign.kind: lambda name, layer, inputs: RoiAligned(layer.bins, layer.samples, layer.stride, name=name),
     "add": _merge(keras.layers.Add),
     "concat": _merge(keras.layers.Concatenate),
 }
@@ -220,7 +196,7 @@ def build_model(architecture: Architecture, kept: Mapping[str, Any] = MappingPro
 
 
 def _apply(architecture: Architecture, node: Node, inputs: list[Any], built: dict[str, Any]) -> Any:
-    layer: Layer = node.layer
+    layer: layers.Layer = node.layer
     try:
         # A node that shares weights calls the layer of the node that owns them.
         owner = node.shares or node.name
@@ -274,7 +250,7 @@ def check_model(model: Any, architecture: Architecture) -> None:
         _check_output(node, call, architecture.shapes[node.name])
 
 
-def _keras_shape(layer: Any, shape: Shape) -> Shape:
+def _keras_shape(layer: Any, shape: layers.Shape) -> layers.Shape:
     if isinstance(layer, keras.layers.DepthwiseConv2D) and len(shape) == 4:
         # Counted as a kernel of groups (H, W, 1, I * M); Keras has (H, W, I, M).
         channels = shape[3] // layer.depth_multiplier
@@ -282,7 +258,7 @@ def _keras_shape(layer: Any, shape: Shape) -> Shape:
     return shape
 
 
-def _check_output(node: Node, call: Any, counted: Shape) -> None:
+def _check_output(node: Node, call: Any, counted: layers.Shape) -> None:
     built = tuple(call.output_tensors[0].shape[1:])
     if built != counted:
         raise TrialFailedError("mismatch", f"layer {node.name!r}: counted output {counted}, built output {built}")

@@ -7,36 +7,8 @@ from typing import Any
 import keras
 
 from aiperf.errors import ArchitectureError, TrialFailedError
+from aiperf.network import layers
 from aiperf.network.architecture import Architecture, Node
-from aiperf.network.layers import (
-    BATCHNORM_EPSILON,
-    BATCHNORM_MOMENTUM,
-    Add,
-    AveragePool,
-    BatchNorm,
-    Concat,
-    Conv,
-    ConvTranspose,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalAveragePool,
-    Input,
-    InputArray,
-    Layer,
-    LeakyReLU,
-    MaxPool,
-    ReLU,
-    Reshape,
-    RoiAlign,
-    Scale,
-    Shape,
-    Sigmoid,
-    Softmax,
-    Tanh,
-    Upsample,
-    ZeroPad,
-)
 from replica.trainer.model.builder import Uses, uses_of
 from replica.trainer.model.roi_align import RoiAligned
 
@@ -55,9 +27,9 @@ def _plain_activation(layer: Any) -> None:
         raise ValueError("it has an activation")
 
 
-def _conv(layer: Any, tunable: bool) -> Layer:
+def _conv(layer: Any, tunable: bool) -> layers.Layer:
     _plain_activation(layer)
-    return Conv(
+    return layers.Conv(
         layer.filters,
         layer.kernel_size,
         layer.strides,
@@ -69,10 +41,10 @@ def _conv(layer: Any, tunable: bool) -> Layer:
     )
 
 
-def _depthwise(layer: Any, tunable: bool) -> Layer:
+def _depthwise(layer: Any, tunable: bool) -> layers.Layer:
     _plain_activation(layer)
     channels = layer.input.shape[-1]
-    return Conv(
+    return layers.Conv(
         channels * layer.depth_multiplier,
         layer.kernel_size,
         layer.strides,
@@ -84,61 +56,64 @@ def _depthwise(layer: Any, tunable: bool) -> Layer:
     )
 
 
-def _batch_norm(layer: Any, tunable: bool) -> Layer:
-    if (layer.momentum, layer.epsilon) != (BATCHNORM_MOMENTUM, BATCHNORM_EPSILON):
+def _batch_norm(layer: Any, tunable: bool) -> layers.Layer:
+    if (layer.momentum, layer.epsilon) != (layers.BATCHNORM_MOMENTUM, layers.BATCHNORM_EPSILON):
         raise ValueError(f"momentum {layer.momentum}, epsilon {layer.epsilon}")
-    return BatchNorm(zero_scale=isinstance(layer.gamma_initializer, keras.initializers.Zeros))
+    return layers.BatchNorm(zero_scale=isinstance(layer.gamma_initializer, keras.initializers.Zeros))
 
 
-def _dense(layer: Any, tunable: bool) -> Layer:
+def _dense(layer: Any, tunable: bool) -> layers.Layer:
     _plain_activation(layer)
-    return Dense(layer.units, layer.use_bias)
+    return layers.Dense(layer.units, layer.use_bias)
 
 
-def _zero_pad(layer: Any, tunable: bool) -> Layer:
+def _zero_pad(layer: Any, tunable: bool) -> layers.Layer:
     vertical, horizontal = layer.padding
-    return ZeroPad(tuple(vertical), tuple(horizontal))
+    return layers.ZeroPad(tuple(vertical), tuple(horizontal))
 
 
-def _conv_transpose(layer: Any, tunable: bool) -> Layer:
+def _conv_transpose(layer: Any, tunable: bool) -> layers.Layer:
     _plain_activation(layer)
     if layer.padding != "same" or set(layer.dilation_rate) != {1}:
         raise ValueError(f"padding {layer.padding}, dilation {layer.dilation_rate}")
-    return ConvTranspose(layer.filters, layer.kernel_size, layer.strides, layer.use_bias)
+    return layers.ConvTranspose(layer.filters, layer.kernel_size, layer.strides, layer.use_bias)
 
 
-def _relu(layer: Any, tunable: bool) -> Layer:
+def _relu(layer: Any, tunable: bool) -> layers.Layer:
     if layer.max_value is not None or layer.negative_slope or layer.threshold:
         raise ValueError("it has a ceiling, a slope or a threshold")
-    return ReLU()
+    return layers.ReLU()
 
 
-def _activation(layer: Any, tunable: bool) -> Layer:
-    known: dict[Any, Layer] = {keras.activations.sigmoid: Sigmoid(), keras.activations.tanh: Tanh()}
+def _activation(layer: Any, tunable: bool) -> layers.Layer:
+    known: dict[Any, layers.Layer] = {
+        keras.activations.sigmoid: layers.Sigmoid(),
+        keras.activations.tanh: layers.Tanh(),
+    }
     return known[layer.activation]
 
 
-def _scale(layer: Any, tunable: bool) -> Layer:
+def _scale(layer: Any, tunable: bool) -> layers.Layer:
     if layer.offset:
         raise ValueError(f"offset {layer.offset}")
-    return Scale(float(layer.scale))
+    return layers.Scale(float(layer.scale))
 
 
-def _upsample(layer: Any, tunable: bool) -> Layer:
+def _upsample(layer: Any, tunable: bool) -> layers.Layer:
     if layer.interpolation != "nearest":
         raise ValueError(f"interpolation {layer.interpolation}")
-    return Upsample(layer.size)
+    return layers.Upsample(layer.size)
 
 
-def _max_pool(layer: Any, tunable: bool) -> Layer:
-    return MaxPool(layer.pool_size, layer.strides, layer.padding)
+def _max_pool(layer: Any, tunable: bool) -> layers.Layer:
+    return layers.MaxPool(layer.pool_size, layer.strides, layer.padding)
 
 
-def _average_pool(layer: Any, tunable: bool) -> Layer:
-    return AveragePool(layer.pool_size, layer.strides, layer.padding)
+def _average_pool(layer: Any, tunable: bool) -> layers.Layer:
+    return layers.AveragePool(layer.pool_size, layer.strides, layer.padding)
 
 
-_READERS: dict[type, Callable[[Any, bool], Layer]] = {
+_READERS: dict[type, Callable[[Any, bool], layers.Layer]] = {
     keras.layers.Conv2D: _conv,
     keras.layers.Conv3D: _conv,
     keras.layers.Conv2DTranspose: _conv_transpose,
@@ -151,20 +126,20 @@ _READERS: dict[type, Callable[[Any, bool], Layer]] = {
     keras.layers.AveragePooling2D: _average_pool,
     keras.layers.AveragePooling3D: _average_pool,
     keras.layers.ZeroPadding2D: _zero_pad,
-    keras.layers.Dropout: lambda layer, tunable: Dropout(layer.rate),
+    keras.layers.Dropout: lambda layer, tunable: layers.Dropout(layer.rate),
     keras.layers.ReLU: _relu,
-    keras.layers.LeakyReLU: lambda layer, tunable: LeakyReLU(float(layer.negative_slope)),
+    keras.layers.LeakyReLU: lambda layer, tunable: layers.LeakyReLU(float(layer.negative_slope)),
     keras.layers.Activation: _activation,
     keras.layers.Rescaling: _scale,
-    keras.layers.Softmax: lambda layer, tunable: Softmax(),
-    keras.layers.Flatten: lambda layer, tunable: Flatten(),
-    keras.layers.Reshape: lambda layer, tunable: Reshape(tuple(layer.target_shape)),
+    keras.layers.Softmax: lambda layer, tunable: layers.Softmax(),
+    keras.layers.Flatten: lambda layer, tunable: layers.Flatten(),
+    keras.layers.Reshape: lambda layer, tunable: layers.Reshape(tuple(layer.target_shape)),
     keras.layers.UpSampling2D: _upsample,
-    RoiAligned: lambda layer, tunable: RoiAlign(layer.bins, layer.samples, layer.stride),
-    keras.layers.GlobalAveragePooling2D: lambda layer, tunable: GlobalAveragePool(),
-    keras.layers.GlobalAveragePooling3D: lambda layer, tunable: GlobalAveragePool(),
-    keras.layers.Add: lambda layer, tunable: Add(),
-    keras.layers.Concatenate: lambda layer, tunable: Concat(),
+    RoiAligned: lambda layer, tunable: layers.RoiAlign(layer.bins, layer.samples, layer.stride),
+    keras.layers.GlobalAveragePooling2D: lambda layer, tunable: layers.GlobalAveragePool(),
+    keras.layers.GlobalAveragePooling3D: lambda layer, tunable: layers.GlobalAveragePool(),
+    keras.layers.Add: lambda layer, tunable: layers.Add(),
+    keras.layers.Concatenate: lambda layer, tunable: layers.Concat(),
 }
 """Readers of exactly these classes: a subclass may compute something else."""
 
@@ -195,7 +170,7 @@ def _node(uses: Uses, node: Node) -> Node:
     try:
         if isinstance(layer, keras.layers.InputLayer):
             return Node(node.name, _input(node, tuple(layer.batch_shape[1:])))
-        found = _READERS[type(layer)](layer, isinstance(node.layer, Conv) and node.layer.tunable_kernel)
+        found = _READERS[type(layer)](layer, isinstance(node.layer, layers.Conv) and node.layer.tunable_kernel)
         inputs = uses.sources(call.input_tensors)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise TrialFailedError("mismatch", f"layer {node.name!r} ({type(layer).__name__}): {error}") from None
@@ -204,8 +179,8 @@ def _node(uses: Uses, node: Node) -> Node:
     return Node(node.name, found, inputs, node.shares)
 
 
-def _input(node: Node, shape: Shape) -> Layer:
-    return InputArray(shape) if isinstance(node.layer, InputArray) else Input(*shape)
+def _input(node: Node, shape: layers.Shape) -> layers.Layer:
+    return layers.InputArray(shape) if isinstance(node.layer, layers.InputArray) else layers.Input(*shape)
 
 
 def compute_types(model: Any) -> dict[str, int]:
