@@ -10,29 +10,15 @@ from aiperf import __version__
 from aiperf.clock import AwakeWaits, Clock
 from aiperf.errors import AiperfError, MessageError
 from aiperf.processes import last_lines
+from aiperf.wire import messages
 from aiperf.wire.lines import decode_to_primary, encode
-from aiperf.wire.messages import (
-    Alive,
-    ClockReply,
-    ClockRequest,
-    Closing,
-    Finished,
-    Message,
-    Progress,
-    Ready,
-    Recorded,
-    Started,
-    StorageWait,
-    ToPrimary,
-    Unable,
-)
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.contract import HandsOver
 from primary.launchers.talk import Talk, first_message
 
-_M = TypeVar("_M", bound=Message)
+_M = TypeVar("_M", bound=messages.Message)
 
-JobEvent = Started | Progress | Recorded | Finished | Closing
+JobEvent = messages.Started | messages.Progress | messages.Recorded | messages.Finished | messages.Closing
 """A report of a replica about its job."""
 
 _JOB_EVENTS = frozenset(get_args(JobEvent))
@@ -91,9 +77,9 @@ class ReplicaLink:
         self.on_storage: Callable[[str], object] = lambda _: None
         """Called with the reason if the replica waits for storage, and with "" afterwards."""
 
-    async def handshake(self, clock: Clock) -> tuple[Ready, ClockOffset]:
+    async def handshake(self, clock: Clock) -> tuple[messages.Ready, ClockOffset]:
         """Wait until the replica is ready and measure its clock."""
-        ready = await self._expect(Ready)
+        ready = await self._expect(messages.Ready)
         if ready.version != __version__:
             raise ReplicaGoneError(
                 f"the replica runs aiperf {ready.version}, the primary {__version__}: install the same version on "
@@ -104,8 +90,8 @@ class ReplicaLink:
         samples = []
         for _ in range(CLOCK_SAMPLES):
             sent_ms, sent_s = clock.utc_ms(), clock.monotonic_s()
-            await self.send(ClockRequest())
-            reply = await self._expect(ClockReply)
+            await self.send(messages.ClockRequest())
+            reply = await self._expect(messages.ClockReply)
             round_trip_ms = (clock.monotonic_s() - sent_s) * 1000
             # Half the round trip is taken for the way there (Cristian 1989): the error is at most
             # the other half, however unequal the ways are.
@@ -113,7 +99,7 @@ class ReplicaLink:
             samples.append(offset)
         return ready, min(samples, key=lambda sample: sample.uncertainty_ms)
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: messages.Message) -> None:
         """Send a message."""
         await self._process.send(encode(message))
 
@@ -154,17 +140,17 @@ class ReplicaLink:
             raise ReplicaGoneError(f"expected {kind.__name__} from the replica, got {type(message).__name__}")
         return message
 
-    async def _receive(self) -> ToPrimary:
+    async def _receive(self) -> messages.ToPrimary:
         while True:
             message = await self._next_message()
-            if type(message) is Unable:
+            if type(message) is messages.Unable:
                 raise ReplicaGoneError(message.reason, restart=message.storage, storage=message.storage)
-            if type(message) is StorageWait:
+            if type(message) is messages.StorageWait:
                 self.on_storage(message.reason)
-            elif type(message) is not Alive:
+            elif type(message) is not messages.Alive:
                 return message
 
-    async def _next_message(self) -> ToPrimary:
+    async def _next_message(self) -> messages.ToPrimary:
         try:
             # Before it is ready it may wait in a queue.
             message = await (self._in_time.next() if self._ready else self._next())
@@ -180,13 +166,13 @@ class ReplicaLink:
             ) from None
         raise ReplicaGoneError(await self._described(str(await self._process.wait())))
 
-    async def _decoded(self) -> ToPrimary | None:
+    async def _decoded(self) -> messages.ToPrimary | None:
         if not self._heard:
             return await self._first()
         line = await self._process.receive()
         return decode_to_primary(line) if line else None
 
-    async def _first(self) -> ToPrimary | None:
+    async def _first(self) -> messages.ToPrimary | None:
         """The first message, after whatever the way to the replica has to say."""
         talk = Talk(self._spec.log)
         while True:

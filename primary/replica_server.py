@@ -13,17 +13,7 @@ from aiperf.errors import LaunchError, StorageError
 from aiperf.processes import python_module
 from aiperf.records.bodies import NodeMeasured, ReplicaLost, ReplicaReady, issued
 from aiperf.run_directory.micro_results import file_name
-from aiperf.wire.messages import (
-    CANCELLED,
-    UNFIT,
-    Cancel,
-    Finished,
-    Job,
-    Progress,
-    Ready,
-    Started,
-    Stop,
-)
+from aiperf.wire import messages
 from primary.context import Milestones, RunContext, SystemFile, storage_notes, until_writable
 from primary.display.state import ReplicaView
 from primary.environment import on_node
@@ -68,7 +58,7 @@ def agent_command(context: RunContext, replica: int, released: bool = False) -> 
     return on_node(settings, agent)
 
 
-def title_of(job: Job) -> str:
+def title_of(job: messages.Job) -> str:
     """A job in a few words, for people."""
     point = f", point {job.point}" if job.point else ""
     work = f"round {job.round}{point}" if job.workload is None else f"{job.workload}, model {job.instance}"
@@ -87,7 +77,7 @@ async def _pause(context: RunContext, milestones: Milestones, failures: int) -> 
     await milestones.or_end(context.clock.sleep(pause_s(context.config.replica.retry_delay, failures)))
 
 
-def log_epoch(view: ReplicaView, event: Progress) -> None:
+def log_epoch(view: ReplicaView, event: messages.Progress) -> None:
     """Log an epoch at its first report; every logged epoch must be in the history list."""
     known = view.progress
     last = known.epoch if known is not None and known.trial == event.trial else 0
@@ -125,7 +115,7 @@ class _Jobs:
         self._view = view
         self._replica = view.replica
         self._witness = witness
-        self._job: Job | None = None
+        self._job: messages.Job | None = None
         self._began = False
         """True if the replica has said what it trains."""
 
@@ -162,14 +152,14 @@ class _Jobs:
             await self._milestones.or_end(self._context.manager.turn(self._replica))
             if (job := await self._next_job()) is not None:
                 finished = await self._training(link, job)
-                if finished.kind == UNFIT:
-                    raise ReplicaGoneError(finished.reason.removeprefix(f"{UNFIT}: "), restart=False)
+                if finished.kind == messages.UNFIT:
+                    raise ReplicaGoneError(finished.reason.removeprefix(f"{messages.UNFIT}: "), restart=False)
                 # A cancelled trial was ended by a manager, and says nothing against the node.
-                failures = 0 if finished.completed else failures + (finished.kind != CANCELLED)
+                failures = 0 if finished.completed else failures + (finished.kind != messages.CANCELLED)
         await self._witness.hear_out(link)
         self._view.state = "finished"
 
-    async def _next_job(self) -> Job | None:
+    async def _next_job(self) -> messages.Job | None:
         """The next job, perhaps one that another replica hands back; None at the end of the run."""
         work = self._context.work
         while not self._milestones.stopping.is_set():
@@ -180,7 +170,7 @@ class _Jobs:
             await self._milestones.or_end(self._context.clock.sleep(IDLE_LOOK_S))
         return None
 
-    async def _training(self, link: ReplicaLink, job: Job) -> Finished:
+    async def _training(self, link: ReplicaLink, job: messages.Job) -> messages.Finished:
         self._job = job = replace(job, claim=self._context.claim.number)
         self._began = False
         self._view.round = job.round
@@ -195,14 +185,14 @@ class _Jobs:
         await link.send(replace(job, digest=self._context.digest.name))
         while True:
             self._witness.take(event := await link.next_event())
-            if type(event) is Progress:
+            if type(event) is messages.Progress:
                 log_epoch(self._view, event)
                 self._view.take(event)
-            elif type(event) is Started:
+            elif type(event) is messages.Started:
                 self._began = True
                 self._context.digest.began(self._replica, job, event)
                 self._context.manager.started(event)
-            elif type(event) is Finished:
+            elif type(event) is messages.Finished:
                 break
         self._job = None
         self._context.manager.over(job.trial)
@@ -210,7 +200,7 @@ class _Jobs:
         self._announce_end(job, event)
         return event
 
-    def _announce_end(self, job: Job, event: Finished) -> None:
+    def _announce_end(self, job: messages.Job, event: messages.Finished) -> None:
         name = f"replica {self._replica}: {title_of(job)}"
         if event.completed:
             self._view.trials += 1
@@ -309,13 +299,13 @@ class ReplicaServer:
         """Ask for the end of a trial; False if this replica does not work on it."""
         if self._jobs.trial != trial or self._link is None:
             return False
-        await _attempt(self._replica, "be reached", self._link.send(Cancel(trial=trial, reason=reason)))
+        await _attempt(self._replica, "be reached", self._link.send(messages.Cancel(trial=trial, reason=reason)))
         return True
 
     async def stop(self) -> None:
         """Ask the replica to end."""
         if self._link is not None:
-            await _attempt(self._replica, "be asked to end", self._link.send(Stop(reason="the run has ended")))
+            await _attempt(self._replica, "be asked to end", self._link.send(messages.Stop(reason="the run has ended")))
 
     async def kill(self, grace_s: float) -> None:
         """End the replica by force if it does not end within `grace_s`."""
@@ -348,7 +338,7 @@ class ReplicaServer:
             await self.stop()
         return self._link
 
-    def _welcome(self, ready: Ready, offset: ClockOffset) -> None:
+    def _welcome(self, ready: messages.Ready, offset: ClockOffset) -> None:
         self._context.writer.append(
             ReplicaReady(
                 replica=self._replica,

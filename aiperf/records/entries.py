@@ -3,19 +3,7 @@
 from dataclasses import dataclass, field
 
 from aiperf.facts import Stamped
-from aiperf.records.bodies import (
-    GroupExchanged,
-    JobIssued,
-    ReplicaLost,
-    ReplicaReady,
-    ServerServed,
-    TrialBuilt,
-    TrialClosed,
-    TrialEnded,
-    TrialFailed,
-    TrialStarted,
-    WorkloadStarted,
-)
+from aiperf.records import bodies
 from aiperf.records.columns import Numbers, TrialEpochs, rows_of
 
 
@@ -29,37 +17,37 @@ class TrialLedger:
     """The records of one trial. Times are on its writer's clock."""
 
     trial: int
-    issued: JobIssued | None = None
+    issued: bodies.JobIssued | None = None
     issued_ms: int | None = None
     """Time of issue, on the primary's clock."""
-    begun: TrialStarted | WorkloadStarted | None = None
+    begun: bodies.TrialStarted | bodies.WorkloadStarted | None = None
     """Record of the start, whatever the trial trains."""
     writer: str = ""
     started_ms: int | None = None
-    built: TrialBuilt | None = None
+    built: bodies.TrialBuilt | None = None
     epochs: TrialEpochs = field(default_factory=TrialEpochs)
-    exchanges: dict[tuple[int, int], GroupExchanged] = field(default_factory=dict)
+    exchanges: dict[tuple[int, int], bodies.GroupExchanged] = field(default_factory=dict)
     """Exchanges of a hybrid training, by epoch and group."""
-    served: dict[tuple[int, int], ServerServed] = field(default_factory=dict)
+    served: dict[tuple[int, int], bodies.ServerServed] = field(default_factory=dict)
     """Work of the servers of a hybrid training, by epoch and server."""
     progress: Numbers = field(default_factory=lambda: rows_of(8), compare=False)
     """Every report, or only the furthest (`Ledger.latest_progress_only`), as in
     `aiperf.records.columns`.
     """
-    ended: Stamped[TrialEnded] | None = None
-    failed: Stamped[TrialFailed] | None = None
-    closed: Stamped[TrialClosed] | None = None
+    ended: Stamped[bodies.TrialEnded] | None = None
+    failed: Stamped[bodies.TrialFailed] | None = None
+    closed: Stamped[bodies.TrialClosed] | None = None
     """Record of the closing, on the primary's clock."""
 
     @property
-    def started(self) -> TrialStarted | None:
+    def started(self) -> bodies.TrialStarted | None:
         """Record of the start in a run of AutoML."""
-        return self.begun if isinstance(self.begun, TrialStarted) else None
+        return self.begun if isinstance(self.begun, bodies.TrialStarted) else None
 
     @property
-    def workload(self) -> WorkloadStarted | None:
+    def workload(self) -> bodies.WorkloadStarted | None:
         """Record of the start in a run of a scientific suite."""
-        return self.begun if isinstance(self.begun, WorkloadStarted) else None
+        return self.begun if isinstance(self.begun, bodies.WorkloadStarted) else None
 
     @property
     def accuracy(self) -> float | None:
@@ -84,18 +72,18 @@ class ReplicaLedger:
     """The records of one replica."""
 
     replica: int
-    arrivals: set[Stamped[ReplicaReady]] = field(default_factory=set)
-    losses: set[Stamped[ReplicaLost]] = field(default_factory=set)
+    arrivals: set[Stamped[bodies.ReplicaReady]] = field(default_factory=set)
+    losses: set[Stamped[bodies.ReplicaLost]] = field(default_factory=set)
     phases: dict[str, Numbers] = field(default_factory=dict)
     """Beginnings of phases by writer, on its clock, as in `aiperf.records.columns`."""
 
     @property
-    def ready(self) -> ReplicaReady | None:
+    def ready(self) -> bodies.ReplicaReady | None:
         """The latest start of the replica."""
         return max(self.arrivals, key=when).body if self.arrivals else None
 
     @property
-    def lost(self) -> Stamped[ReplicaLost] | None:
+    def lost(self) -> Stamped[bodies.ReplicaLost] | None:
         """The loss of the replica, unless it came back afterwards."""
         loss = max(self.losses, key=when, default=None)
         back = max(map(when, self.arrivals), default=None)

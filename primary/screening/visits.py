@@ -17,17 +17,7 @@ from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, MessageError
 from aiperf.processes import last_lines, python_module
-from aiperf.screening.messages import (
-    Answer,
-    MeasureDevices,
-    MeasureStorage,
-    Present,
-    Row,
-    ScreenRequest,
-    Sheet,
-    read_answer,
-    write_request,
-)
+from aiperf.screening import messages
 from aiperf.wire.lines import encode
 from primary.environment import on_node
 from primary.launchers import Launcher, ReplicaProcess, ReplicaSpec
@@ -67,12 +57,12 @@ class Visit:
     replica: int
     log: Path
     process: ReplicaProcess | None = None
-    present: Present | None = None
+    present: messages.Present | None = None
     lost: str | None = None
     """Reason why the node gives no more answers."""
-    sheets: list[Sheet] = field(default_factory=list)
+    sheets: list[messages.Sheet] = field(default_factory=list)
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[messages.Row]) -> None:
         """Add rows to the last sheet."""
         if self.sheets:
             last = self.sheets[-1]
@@ -107,29 +97,29 @@ async def close_visits(visits: Sequence[Visit]) -> None:
 
 async def measure_devices(screening: Screening, visits: Sequence[Visit]) -> None:
     """One pass: every node measures its devices, all at once, and appends a sheet."""
-    for visit, sheet in await _sheets(screening, visits, MeasureDevices()):
+    for visit, sheet in await _sheets(screening, visits, messages.MeasureDevices()):
         visit.sheets.append(sheet)
 
 
-async def measure_storage(screening: Screening, visits: Sequence[Visit]) -> list[Row]:
+async def measure_storage(screening: Screening, visits: Sequence[Visit]) -> list[messages.Row]:
     """One pass of every node over its file systems, all at once; in addition to the last sheets.
 
     In the first pass the first node measures them alone before that: these rows are returned.
     """
     there = [visit for visit in visits if visit.lost is None]
     is_first = all(len(visit.sheets) < 2 for visit in there)
-    alone = await _sheets(screening, there[:1], MeasureStorage()) if is_first and len(there) > 1 else []
-    for visit, sheet in await _sheets(screening, there, MeasureStorage()):
+    alone = await _sheets(screening, there[:1], messages.MeasureStorage()) if is_first and len(there) > 1 else []
+    for visit, sheet in await _sheets(screening, there, messages.MeasureStorage()):
         visit.add(sheet.rows)
     return [row for _, sheet in alone for row in sheet.rows]
 
 
 async def _sheets(
-    screening: Screening, visits: Sequence[Visit], order: MeasureDevices | MeasureStorage
-) -> list[tuple[Visit, Sheet]]:
+    screening: Screening, visits: Sequence[Visit], order: messages.MeasureDevices | messages.MeasureStorage
+) -> list[tuple[Visit, messages.Sheet]]:
     """The answers of all nodes that are there to an order."""
     there = [visit for visit in visits if visit.lost is None]
-    together, found = Together(screening.limit_s, len(there)), list[tuple[Visit, Sheet]]()
+    together, found = Together(screening.limit_s, len(there)), list[tuple[Visit, messages.Sheet]]()
     await asyncio.gather(*(_order(visit, together, order, found) for visit in there))
     return found
 
@@ -180,7 +170,7 @@ async def _begin(screening: Screening, visit: Visit, together: Together) -> None
         python=config.environment.python,
     )
     spec = ReplicaSpec(visit.replica, on_node(config.environment, module), visit.log)
-    request = ScreenRequest(
+    request = messages.ScreenRequest(
         config=config,
         folder=str(screening.folder),
         quick=screening.quick,
@@ -190,9 +180,9 @@ async def _begin(screening: Screening, visit: Visit, together: Together) -> None
 
     async def start() -> None:
         visit.process = await screening.launcher.start(spec)
-        await visit.process.send(write_request(request))
+        await visit.process.send(messages.write_request(request))
         answer = await answer_of(visit, Talk(visit.log))
-        if not isinstance(answer, Present):
+        if not isinstance(answer, messages.Present):
             raise MessageError(f"expected the node's description, got {type(answer).__name__}")
         visit.present = answer
 
@@ -200,13 +190,16 @@ async def _begin(screening: Screening, visit: Visit, together: Together) -> None
 
 
 async def _order(
-    visit: Visit, together: Together, order: MeasureDevices | MeasureStorage, found: list[tuple[Visit, Sheet]]
+    visit: Visit,
+    together: Together,
+    order: messages.MeasureDevices | messages.MeasureStorage,
+    found: list[tuple[Visit, messages.Sheet]],
 ) -> None:
     async def measure() -> None:
         assert visit.process is not None
         await visit.process.send(encode(order))
         answer = await answer_of(visit)
-        if not isinstance(answer, Sheet):
+        if not isinstance(answer, messages.Sheet):
             raise MessageError(f"expected a sheet of measures, got {type(answer).__name__}")
         found.append((visit, answer))
 
@@ -235,7 +228,7 @@ async def _explained(visit: Visit) -> str:
     return f"{f'; {known}' if known else ''}{f'; the end of its log: {last}' if last else ''}"
 
 
-async def answer_of(visit: Visit, talk: Talk | None = None) -> Answer:
+async def answer_of(visit: Visit, talk: Talk | None = None) -> messages.Answer:
     """The next answer of a node; `talk` takes what is none, before the first one.
 
     Raises EOFError if there is none, and MessageError.
@@ -245,7 +238,7 @@ async def answer_of(visit: Visit, talk: Talk | None = None) -> Answer:
         line = await visit.process.receive()
         if not line:
             raise EOFError
-        answer = read_answer(line, first=talk is not None)
+        answer = messages.read_answer(line, first=talk is not None)
         if answer is not None:
             return answer
         assert talk is not None

@@ -40,21 +40,8 @@ from aiperf.run_directory.paths import RunPaths, open_run
 from aiperf.signals import heed
 from aiperf.storage.appended import check_root
 from aiperf.storage.patience import PATIENCE, Patience, may_pass
+from aiperf.wire import messages
 from aiperf.wire.lines import decode_to_agent
-from aiperf.wire.messages import (
-    CANCELLED,
-    Alive,
-    Cancel,
-    ClockReply,
-    ClockRequest,
-    Closing,
-    Finished,
-    Job,
-    Message,
-    Phase,
-    Ready,
-    Unable,
-)
 from replica.agent.share import own_accelerators, share_of_node
 from replica.agent.storage import StorageReports, close_writer, open_writer
 from replica.agent.trial.automl import Trial
@@ -82,13 +69,13 @@ LEAST_S = 0.001
 class Heartbeats:
     """The sender of a replica's messages, with heartbeats while there is nothing to report."""
 
-    def __init__(self, send: Callable[[Message], None], clock: Clock, silence_s: float) -> None:
+    def __init__(self, send: Callable[[messages.Message], None], clock: Clock, silence_s: float) -> None:
         self._send = send
         self._clock = clock
         self._longest_s = silence_s / PER_SILENCE
         self._sent_s = clock.monotonic_s()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: messages.Message) -> None:
         """Send a message; the next heartbeat is due a whole interval after it."""
         self._sent_s = self._clock.monotonic_s()
         self._send(message)
@@ -100,7 +87,7 @@ class Heartbeats:
             if left_s > LEAST_S:
                 await self._clock.sleep(left_s)
             else:
-                self.send(Alive())
+                self.send(messages.Alive())
                 quiet()
 
 
@@ -125,7 +112,7 @@ def why_without_data(config: RunConfig) -> str | None:
     return None
 
 
-def trial_of(context: ReplicaContext, job: Job, standby: Standby) -> AnyTrial:
+def trial_of(context: ReplicaContext, job: messages.Job, standby: Standby) -> AnyTrial:
     """The trial of a job: of AutoML, or of a scientific workload."""
     return Trial(context, job, standby) if job.workload is None else WorkloadTrial(context, job)
 
@@ -156,7 +143,7 @@ class Agent:
         self._standby = Standby(context)
         self._work: asyncio.Task[None] | None = None
         self._trial: AnyTrial | None = None
-        self._cancelled: Cancel | None = None
+        self._cancelled: messages.Cancel | None = None
         self._broken = asyncio.Event()
         """Event that ends the replica: what cannot be recorded must not be trained either."""
         self._why_broken: Exception | None = None
@@ -174,7 +161,7 @@ class Agent:
         if self._trial is not None:
             self._trial.log.wait_for_storage(bool(reason))
             return
-        phase: Phase = "storage" if reason else "idle"
+        phase: messages.Phase = "storage" if reason else "idle"
         with contextlib.suppress(StorageError):
             self._context.writer.append(PhaseBegan(replica=self._context.replica, trial=None, phase=phase))
 
@@ -191,7 +178,7 @@ class Agent:
             # of the loop.
             if self._broken.is_set():
                 storage = isinstance(self._why_broken, StorageError)
-                self._context.send(Unable(reason=str(self._why_broken), storage=storage))
+                self._context.send(messages.Unable(reason=str(self._why_broken), storage=storage))
             else:
                 done.pop().result()  # raises an error of the answers, or of the heartbeats
         finally:
@@ -228,44 +215,46 @@ class Agent:
         """Report the last record: no other follows it."""
         sequence, digest = self._context.writer.head or (None, None)
         self._context.report(
-            Closing(trial=None if self._trial is None else self._trial.number, sequence=sequence, digest=digest)
+            messages.Closing(
+                trial=None if self._trial is None else self._trial.number, sequence=sequence, digest=digest
+            )
         )
 
     async def _answer(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             message = decode_to_agent(line)
-            if isinstance(message, ClockRequest):
+            if isinstance(message, messages.ClockRequest):
                 # At once, ahead of everything else: half the round trip is the error of the offset
                 # that it measures.
-                self._context.send(ClockReply(utc_ms=self._context.clock.utc_ms()))
-            elif isinstance(message, Job):
+                self._context.send(messages.ClockReply(utc_ms=self._context.clock.utc_ms()))
+            elif isinstance(message, messages.Job):
                 # By name, because a cancellation may come before the task has made its trial.
                 self._work = asyncio.create_task(self._do(message), name=str(message.trial))
-            elif isinstance(message, Cancel):
+            elif isinstance(message, messages.Cancel):
                 await self._cancel(message)
             else:
                 log.info("stop: %s", message.reason)
                 return
         self.orphaned = True
 
-    async def _cancel(self, message: Cancel) -> None:
+    async def _cancel(self, message: messages.Cancel) -> None:
         await self._context.clock.sleep(0)  # a task cancelled before its first step could not report its end
         if self._work is None or self._work.get_name() != str(message.trial) or self._cancel_of(message.trial):
             return
         self._cancelled = message
         self._work.cancel()
 
-    def _cancel_of(self, trial: int) -> Cancel | None:
+    def _cancel_of(self, trial: int) -> messages.Cancel | None:
         return self._cancelled if self._cancelled is not None and self._cancelled.trial == trial else None
 
-    async def _do(self, job: Job) -> None:
+    async def _do(self, job: messages.Job) -> None:
         try:
             await self._attempt(job)
         except Exception as error:  # storage that refuses, or an error in reporting the trial's end
             log.error("trial %d: %s", job.trial, error, exc_info=not isinstance(error, StorageError))
             self.fail_replica(error)
 
-    async def _attempt(self, job: Job) -> None:
+    async def _attempt(self, job: messages.Job) -> None:
         self._trial = trial = trial_of(self._context, job, self._standby)
         trial.log.wait_for_storage(bool(self._waits_for))
         try:
@@ -291,14 +280,14 @@ class Agent:
             log.exception("trial %d", job.trial)
             self._fail(job, trial, "error", f"{type(error).__name__}: {error}")
 
-    def _end_cancelled(self, job: Job, trial: AnyTrial, reason: str) -> None:
+    def _end_cancelled(self, job: messages.Job, trial: AnyTrial, reason: str) -> None:
         # The trial's end was recorded before the cancellation came, and a trial ends once.
         if trial.log.end_record is not None:
             self._finish(job, trial)
         else:
-            self._fail(job, trial, CANCELLED, reason)
+            self._fail(job, trial, messages.CANCELLED, reason)
 
-    def _fail(self, job: Job, trial: AnyTrial, kind: str, reason: str) -> None:
+    def _fail(self, job: messages.Job, trial: AnyTrial, kind: str, reason: str) -> None:
         with contextlib.suppress(OSError):  # not mounted, which may pass: the record waits for it
             check_root(self._context.paths.root, self._context.paths.run)
         log.error("trial %d failed: %s: %s", job.trial, kind, reason)
@@ -306,14 +295,16 @@ class Agent:
         self._context.writer.append(body)
         self._finish(job, trial, reason=f"{kind}: {reason}"[:2000], kind=kind)
 
-    def _finish(self, job: Job, trial: AnyTrial, reason: str = "", kind: str = "") -> None:
+    def _finish(self, job: messages.Job, trial: AnyTrial, reason: str = "", kind: str = "") -> None:
         # First: a wait for storage that begins now is not the trial's.
         self._trial = None
         trial.log.idle()
         if self._waits_for:
             self.note_storage(self._waits_for)
         sequence, digest = self._context.writer.head or (None, None)
-        end = Finished(trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest)
+        end = messages.Finished(
+            trial=job.trial, completed=not kind, reason=reason, kind=kind, sequence=sequence, digest=digest
+        )
         if not kind and (ended := trial.log.end_record) is not None:
             end = msgspec.structs.replace(end, early=ended.reason == "early_stop", predicted=ended.predicted_accuracy)
         self._context.report(end)
@@ -326,7 +317,7 @@ async def _open(own: ReplicaContext) -> None:
     """
     measured = await own.measure_node() if own.measure_node is not None else Measured()
     own.send(
-        Ready(
+        messages.Ready(
             writer=own.writer.name,
             version=__version__,
             accelerators=own.ranks,
@@ -355,7 +346,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     if reason is None and own and config.training.trainer == "keras":
         reason = await invisible_to_framework_reason(config.training.framework, visible_devices(own))
     if reason is not None:
-        output.send(Unable(reason=reason))
+        output.send(messages.Unable(reason=reason))
         return EXIT_ENVIRONMENT
     clock, reader, reports = clock_of(config, arguments.replica), await open_input(), StorageReports(output.send)
     records = Patience(config.storage.patience, reports.of("records"))
@@ -455,11 +446,11 @@ def main(argv: list[str] | None = None) -> int:
         with PATIENCE.set(StorageSection().patience):  # until it has read what the run's is
             return asyncio.run(_serve(arguments, open_run(arguments.run), output))
     except StorageError as error:
-        output.send(Unable(reason=str(error), storage=True))
+        output.send(messages.Unable(reason=str(error), storage=True))
         return error.exit_code
     except AiperfError as error:
-        output.send(Unable(reason=str(error)))
+        output.send(messages.Unable(reason=str(error)))
         return error.exit_code
     except OSError as error:
-        output.send(Unable(reason=f"{type(error).__name__}: {error}", storage=may_pass(error)))
+        output.send(messages.Unable(reason=f"{type(error).__name__}: {error}", storage=may_pass(error)))
         return EXIT_ENVIRONMENT

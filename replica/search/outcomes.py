@@ -8,15 +8,7 @@ from math import inf, isnan
 from typing import Protocol
 
 from aiperf.config.space import Value
-from aiperf.records.bodies import (
-    EpochCompleted,
-    ReplicaLost,
-    ReplicaReady,
-    RunResumed,
-    TrialEnded,
-    TrialFailed,
-    TrialStarted,
-)
+from aiperf.records import bodies
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
 from aiperf.records.lineage import best_quality
@@ -91,7 +83,7 @@ class Outcome:
     trial: int
     started: Start
     accuracy: float | None
-    end: TrialEnded | None
+    end: bodies.TrialEnded | None
     ended_badly: bool
     out_of_memory: bool
 
@@ -221,15 +213,15 @@ class Outcomes(OutcomeTable):
         """Remember which outcomes these records may change."""
         for record in records:
             match record.body:
-                case TrialStarted() as body:
+                case bodies.TrialStarted() as body:
                     if body.resumes is not None:
                         self._resumed_by.setdefault(body.resumes, set()).add(body.trial)
                     self._stale.add(body.trial)
-                case EpochCompleted() | TrialEnded() | TrialFailed() as body:
+                case bodies.EpochCompleted() | bodies.TrialEnded() | bodies.TrialFailed() as body:
                     self._stale.add(body.trial)
                 # Such a record may be the end of trials that it does not name: all open ones are
                 # looked at.
-                case ReplicaReady() | ReplicaLost() | RunResumed():
+                case bodies.ReplicaReady() | bodies.ReplicaLost() | bodies.RunResumed():
                     self._stale |= self._open
                 case _:
                     pass
@@ -248,7 +240,7 @@ class Outcomes(OutcomeTable):
             if entry is not None and entry.started is not None:
                 self.put(self._outcome(entry, entry.started))
 
-    def _outcome(self, entry: TrialLedger, started: TrialStarted) -> Outcome:
+    def _outcome(self, entry: TrialLedger, started: bodies.TrialStarted) -> Outcome:
         failed, end = entry.failed, entry.ended.body if entry.ended is not None else None
         if failed is not None or (end is not None and end.reason != "stopped"):
             self._open.discard(entry.trial)

@@ -11,18 +11,8 @@ from collections.abc import Sequence
 from aiperf.clock import Clock
 from aiperf.errors import MessageError
 from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
+from aiperf.wire import messages
 from aiperf.wire.lines import MAX_LINE_BYTES, encode
-from aiperf.wire.messages import (
-    Message,
-    Phase,
-    TrainerDone,
-    TrainerEpoch,
-    TrainerExchange,
-    TrainerFailed,
-    TrainerPhase,
-    TrainerProgress,
-    TrainerReady,
-)
 
 ORPHANED_EXIT = 3
 """Exit code of a trainer whose agent is gone."""
@@ -31,7 +21,7 @@ ORPHANED_EXIT = 3
 class Reporter:
     """The receiver of a training's reports, which by itself ignores them."""
 
-    def phase(self, phase: Phase) -> None:
+    def phase(self, phase: messages.Phase) -> None:
         """Report that a phase begins."""
 
     def progress(self, facts: ProgressFacts) -> None:
@@ -86,36 +76,36 @@ class Channel(RankReporter):
         """Wait for the next message."""
         return self._lines.get()
 
-    def phase(self, phase: Phase) -> None:
+    def phase(self, phase: messages.Phase) -> None:
         """Send that a phase begins."""
-        self._send(TrainerPhase(monotonic_ms=self._clock.monotonic_ms(), phase=phase))
+        self._send(messages.TrainerPhase(monotonic_ms=self._clock.monotonic_ms(), phase=phase))
 
     def ready(self, built: BuiltFacts) -> None:
         """Send that the model is built and warm."""
-        self._send(TrainerReady(monotonic_ms=self._clock.monotonic_ms(), built=built))
+        self._send(messages.TrainerReady(monotonic_ms=self._clock.monotonic_ms(), built=built))
 
     def progress(self, facts: ProgressFacts) -> None:
         """Send the images of the current epoch so far."""
-        self._send(TrainerProgress(monotonic_ms=self._clock.monotonic_ms(), facts=facts))
+        self._send(messages.TrainerProgress(monotonic_ms=self._clock.monotonic_ms(), facts=facts))
 
     def epoch(self, facts: EpochFacts) -> None:
         """Send a completed epoch."""
-        self._send(TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts))
+        self._send(messages.TrainerEpoch(monotonic_ms=self._clock.monotonic_ms(), facts=facts))
 
     def exchange(self, groups: Sequence[ExchangeFacts], servers: Sequence[ServerFacts]) -> None:
         """Send the work of groups and servers in an epoch."""
         now_ms = self._clock.monotonic_ms()
-        self._send(TrainerExchange(monotonic_ms=now_ms, groups=tuple(groups), servers=tuple(servers)))
+        self._send(messages.TrainerExchange(monotonic_ms=now_ms, groups=tuple(groups), servers=tuple(servers)))
 
     def done(self, early: bool) -> None:
         """Send that the training is over."""
-        self._send(TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=early))
+        self._send(messages.TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=early))
 
     def failed(self, kind: str, reason: str) -> None:
         """Send that the training cannot continue."""
-        self._send(TrainerFailed(monotonic_ms=self._clock.monotonic_ms(), kind=kind, reason=reason[:2000]))
+        self._send(messages.TrainerFailed(monotonic_ms=self._clock.monotonic_ms(), kind=kind, reason=reason[:2000]))
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: messages.Message) -> None:
         try:
             self._socket.sendall(encode(message))
         except OSError:
@@ -154,7 +144,7 @@ class SilentChannel(RankReporter):
     def failed(self, kind: str, reason: str) -> None:
         """Write one line into the log."""
         now_ms = self._clock.monotonic_ms()
-        failure = TrainerFailed(
+        failure = messages.TrainerFailed(
             monotonic_ms=now_ms, name=self._name, group=self._group, kind=kind, reason=reason[:2000]
         )
         sys.stderr.write(encode(failure).decode())

@@ -14,19 +14,7 @@ from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, Tria
 from aiperf.host import this_host
 from aiperf.machine.node import describe_node
 from aiperf.processes import MessageOutput, open_input
-from aiperf.screening.messages import (
-    WHOLE_NODE,
-    WORKING,
-    MeasureStorage,
-    Meet,
-    Order,
-    Present,
-    Row,
-    ScreenRequest,
-    Sheet,
-    read_order,
-    read_request,
-)
+from aiperf.screening import messages
 from aiperf.signals import heed
 from replica.agent.agent import add_place, why_unable
 from replica.agent.examine.probe import train_a_few_steps
@@ -43,7 +31,7 @@ class Node:
     """The node as this program has it."""
 
     arguments: argparse.Namespace
-    request: ScreenRequest
+    request: messages.ScreenRequest
     devices: tuple[Device, ...]
     clock: Clock
 
@@ -66,11 +54,13 @@ def main(argv: list[str] | None = None) -> int:
 async def _serve(arguments: argparse.Namespace, output: MessageOutput) -> int:
     reader = await open_input()
     heed(reader.feed_eof)
-    request = read_request(await reader.readline())
+    request = messages.read_request(await reader.readline())
     found = devices_of(own_accelerators(arguments), arguments.share)
     devices = tuple(each for each in found if not request.devices or each.name in request.devices)
     node = Node(arguments, request, devices, SystemClock())
-    present = Present(host=this_host().name(), node=describe_node(), devices=tuple(each.name for each in found))
+    present = messages.Present(
+        host=this_host().name(), node=describe_node(), devices=tuple(each.name for each in found)
+    )
     with tempfile.TemporaryDirectory(prefix="aiperf-screen-", ignore_cleanup_errors=True) as logs:
         output.send(present)
         await _answer(reader, node, Fabric(request.config, devices, Path(logs)), output)
@@ -82,7 +72,7 @@ async def _answer(reader: asyncio.StreamReader, node: Node, fabric: Fabric, outp
     working: asyncio.Task[None] | None = None
     try:
         while line := await reader.readline():
-            order = read_order(line)
+            order = messages.read_order(line)
             working = asyncio.create_task(_carry_out(order, node, fabric, output))
     finally:
         if working is not None:
@@ -92,11 +82,11 @@ async def _answer(reader: asyncio.StreamReader, node: Node, fabric: Fabric, outp
         await fabric.close()
 
 
-async def _carry_out(order: Order, node: Node, fabric: Fabric, output: MessageOutput) -> None:
-    if isinstance(order, Meet):
+async def _carry_out(order: messages.Order, node: Node, fabric: Fabric, output: MessageOutput) -> None:
+    if isinstance(order, messages.Meet):
         await fabric.meet(order, output.send)
-    elif isinstance(order, MeasureStorage):
-        output.send(Sheet(rows=tuple(await measure_storage(node.arguments.replica, node.request))))
+    elif isinstance(order, messages.MeasureStorage):
+        output.send(messages.Sheet(rows=tuple(await measure_storage(node.arguments.replica, node.request))))
     else:
         await _devices(node, output)
 
@@ -107,11 +97,11 @@ async def _devices(node: Node, output: MessageOutput) -> None:
         rows += await _probe(node)
     except Exception as error:  # its answer is the reason; without one the node would seem to hang
         log.exception("the measurement failed")
-        rows, facts = [_node_row(node, WORKING, problem=f"{type(error).__name__}: {error}"[:1000])], {}
-    output.send(Sheet(rows=tuple(rows), facts=facts))
+        rows, facts = [_node_row(node, messages.WORKING, problem=f"{type(error).__name__}: {error}"[:1000])], {}
+    output.send(messages.Sheet(rows=tuple(rows), facts=facts))
 
 
-async def _watched(node: Node) -> tuple[list[Row], dict[str, dict[str, float]]]:
+async def _watched(node: Node) -> tuple[list[messages.Row], dict[str, dict[str, float]]]:
     """The rows of all devices, and the facts of the time in which they were measured."""
     watch = Watch(node.clock, node.devices)
     sampling = asyncio.create_task(watch.sample())
@@ -121,12 +111,14 @@ async def _watched(node: Node) -> tuple[list[Row], dict[str, dict[str, float]]]:
         sampling.cancel()
 
 
-def _node_row(node: Node, measure_name: str, value: float | None = None, problem: str | None = None) -> Row:
+def _node_row(node: Node, measure_name: str, value: float | None = None, problem: str | None = None) -> messages.Row:
     kind = " + ".join(device.kind for device in node.devices) or this_host().cpu_model()
-    return Row(device=WHOLE_NODE, kind=kind[:1000], measure=measure_name, value=value, problem=problem)
+    return messages.Row(
+        device=messages.WHOLE_NODE, kind=kind[:1000], measure=measure_name, value=value, problem=problem
+    )
 
 
-async def _probe(node: Node) -> list[Row]:
+async def _probe(node: Node) -> list[messages.Row]:
     """Steps of ResNet-50 by the ranks that a run would have, as the doctor trains them."""
     config, request = node.request.config, node.request
     if request.steps == 0 or config.training.trainer != "keras":
