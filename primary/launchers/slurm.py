@@ -13,27 +13,9 @@ from aiperf.errors import LaunchError, UsageError
 from aiperf.run_directory.claim import PrimaryIdentity
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess, start_child
+from slurm import commands, resources
 from slurm.allocation import components, in_a_step
-from slurm.commands import (
-    NAME_FORMAT,
-    clean_environment,
-    job_of_its_own,
-    of_earlier,
-    replica_name,
-    size_of_nodes,
-    step_in_allocation,
-    steps_of_mpirun,
-    trial_step,
-)
 from slurm.hostlists import without
-from slurm.resources import (
-    Request,
-    StepPart,
-    needs_node_size,
-    part_in_allocation,
-    request_of_replica,
-    smallest_node,
-)
 from slurm.states import JOB_FORMAT, JobState, job_in_words, node_in_words, parse_jobs
 from slurm.times import time_limit
 
@@ -63,17 +45,17 @@ class SlurmLauncher:
         self._part = self._part_of_node() if self._allocation else None
         self._request = None if self._allocation else _request(config)
 
-    def _part_of_node(self) -> StepPart | None:
+    def _part_of_node(self) -> resources.StepPart | None:
         """The part of a replica that shares its node.
 
         Raises UsageError in a step that keeps SLURM from starting others with a part of the node.
         """
         jobs = [_ask_now("scontrol", "show", "job", "--details", component.job) for component in self._components]
-        part = part_in_allocation(self._config, os.environ, "\n".join(jobs))
+        part = resources.part_in_allocation(self._config, os.environ, "\n".join(jobs))
         if part is not None and in_a_step(os.environ) and self._nodes:
             node = self._nodes[0]
             job = next(each.job for each in self._components if node in each.nodes)
-            if why := _why_not(trial_step(job, node, part)):
+            if why := _why_not(commands.trial_step(job, node, part)):
                 step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
                 raise UsageError(
                     f"this is SLURM's step {step} (srun --pty?), beside which SLURM starts no replica with a part "
@@ -93,8 +75,8 @@ class SlurmLauncher:
             self._end_earlier(identity, ("--steps", f"--jobs={jobs}"), ("--signal=KILL",))
 
     def _end_earlier(self, identity: PrimaryIdentity, which: tuple[str, ...], how: tuple[str, ...]) -> None:
-        shown = _ask_now("squeue", "--noheader", *which, f"--format={NAME_FORMAT}")
-        if found := of_earlier(shown, self._config, identity):
+        shown = _ask_now("squeue", "--noheader", *which, f"--format={commands.NAME_FORMAT}")
+        if found := commands.of_earlier(shown, self._config, identity):
             _ask_now("scancel", *how, *found)
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
@@ -102,20 +84,20 @@ class SlurmLauncher:
 
         Raises LaunchError.
         """
-        name = replica_name(self._config, spec.replica, spec.identity)
+        name = commands.replica_name(self._config, spec.replica, spec.identity)
         nodes = self._nodes_of(spec.replica)
         job: str | None = None
         if self._allocation:
             job = self._component_of(spec.replica, nodes)
-            command = step_in_allocation(job, name, nodes, spec.command, self._part)
+            command = commands.step_in_allocation(job, name, nodes, spec.command, self._part)
         else:
             assert self._request is not None
-            command = job_of_its_own(self._config, self._request, name, spec.command)
+            command = commands.job_of_its_own(self._config, self._request, name, spec.command)
         environment = {**spec.environment, **self._division()}
-        environment |= steps_of_mpirun(name, os.environ) if self._config.replica.nodes > 1 else {}
+        environment |= commands.steps_of_mpirun(name, os.environ) if self._config.replica.nodes > 1 else {}
         environment |= {} if self._allocation else {JOB_OF_ITS_OWN: "1"}
         child = await start_child(
-            spec, ["env", "-i", *_words(clean_environment(os.environ), environment), *command], {}
+            spec, ["env", "-i", *_words(commands.clean_environment(os.environ), environment), *command], {}
         )
         return SlurmProcess(child, SlurmTask(name, job, nodes), self._clock)
 
@@ -154,26 +136,26 @@ class SlurmLauncher:
         return nodes
 
 
-def _request(config: RunConfig) -> Request:
+def _request(config: RunConfig) -> resources.Request:
     """The job of a replica, which depends on the size of the nodes if replicas share them.
 
     Raises UsageError, also if the job would end before the run.
     """
     time_limit(config)
-    if not needs_node_size(config):
-        return request_of_replica(config)
-    answer = ask_and_wait(size_of_nodes(config.slurm), QUERY_TIMEOUT_S, clean_environment(os.environ))
+    if not resources.needs_node_size(config):
+        return resources.request_of_replica(config)
+    answer = ask_and_wait(commands.size_of_nodes(config.slurm), QUERY_TIMEOUT_S, commands.clean_environment(os.environ))
     if not answer.fine:
         raise UsageError(f"the size of the nodes is not known: {answer.reason}; {SIZE_REMEDY}")
-    node = smallest_node(answer.output, config.slurm.partition)
+    node = resources.smallest_node(answer.output, config.slurm.partition)
     if node is None:
         raise UsageError(f"sinfo shows no node of the partition {config.slurm.partition or '(default)'}; {SIZE_REMEDY}")
-    return request_of_replica(config, node)
+    return resources.request_of_replica(config, node)
 
 
 def _why_not(command: list[str]) -> str:
     """Explain why SLURM does not run a command; empty if it does."""
-    answer = ask_and_wait(command, QUERY_TIMEOUT_S, clean_environment(os.environ))
+    answer = ask_and_wait(command, QUERY_TIMEOUT_S, commands.clean_environment(os.environ))
     return "" if answer.fine else answer.reason
 
 
@@ -236,7 +218,9 @@ class SlurmProcess(PipeProcess):
 
     async def _steps(self, allocation: str) -> list[str]:
         """List the replica's step and its ranks' steps on further nodes, which may outlive srun."""
-        shown = await _ask("squeue", "--noheader", "--steps", f"--jobs={allocation}", f"--format={NAME_FORMAT}")
+        shown = await _ask(
+            "squeue", "--noheader", "--steps", f"--jobs={allocation}", f"--format={commands.NAME_FORMAT}"
+        )
         rows = (line.strip().partition("|") for line in shown.splitlines())
         return [step for step, _, name in rows if name == self._task.name]
 
@@ -256,9 +240,9 @@ def _as_signal(code: int | None) -> int | None:
 
 def _ask_now(program: str, *words: str) -> str:
     """Ask a program of SLURM as `_ask` does, for a primary that has no event loop yet."""
-    return ask_and_wait([program, *words], QUERY_TIMEOUT_S, clean_environment(os.environ)).output
+    return ask_and_wait([program, *words], QUERY_TIMEOUT_S, commands.clean_environment(os.environ)).output
 
 
 async def _ask(program: str, *words: str) -> str:
     """The output of a SLURM command, only for a message: empty if it fails or takes too long."""
-    return (await ask([program, *words], QUERY_TIMEOUT_S, clean_environment(os.environ))).output
+    return (await ask([program, *words], QUERY_TIMEOUT_S, commands.clean_environment(os.environ))).output

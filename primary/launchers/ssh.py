@@ -20,17 +20,7 @@ from primary.allocations import allocation_of
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PASSING_ERRORS, PipeProcess
 from primary.launchers.talk import Talk
-from primary.nodes.ssh_client import (
-    DEFAULT_PORT,
-    FAILED,
-    PASSING,
-    check_jumps,
-    client_name,
-    explained,
-    find_target,
-    in_posix_shell,
-    ssh_command,
-)
+from primary.nodes import ssh_client
 from slurm.hostlists import without
 
 log = logging.getLogger(__name__)
@@ -66,7 +56,7 @@ class SshLauncher:
         self.per_node = config.replica.per_node
         needed = nodes_needed(config)
         try:
-            client = client_name(config.ssh)
+            client = ssh_client.client_name(config.ssh)
         except LaunchError as error:
             raise UsageError(str(error)) from None
         log.info("ssh client: %s", client)
@@ -95,7 +85,7 @@ class SshLauncher:
         # The host's turn first: a replica that waits for its host keeps no other one from
         # connecting.
         async with self._to_host[hosts[0]], self._connecting:
-            await asyncio.to_thread(check_jumps, hosts[0], self._config.ssh)
+            await asyncio.to_thread(ssh_client.check_jumps, hosts[0], self._config.ssh)
             script = remote_script(spec, await asyncio.to_thread(self._addresses, hosts))
             process = SshProcess(spec, hosts[0], self._config, self._to_host[hosts[0]])
             try:
@@ -109,8 +99,8 @@ class SshLauncher:
         """The hosts of a replica as its first node can name them: ~/.ssh/config is our own."""
         if len(hosts) == 1:
             return hosts
-        targets = [find_target(host, self._config.ssh) for host in hosts]
-        return tuple(target.host if target.port == DEFAULT_PORT else target.name for target in targets)
+        targets = [ssh_client.find_target(host, self._config.ssh) for host in hosts]
+        return tuple(target.host if target.port == ssh_client.DEFAULT_PORT else target.name for target in targets)
 
 
 def remote_script(spec: ReplicaSpec, hosts: tuple[str, ...]) -> bytes:
@@ -155,7 +145,7 @@ class SshProcess(PipeProcess):
 
     async def begin(self, script: bytes) -> None:
         """Start the script. Raises LaunchError if the host refuses."""
-        command = [*ssh_command(self._host, self._settings), in_posix_shell(script)]
+        command = [*ssh_client.ssh_command(self._host, self._settings), ssh_client.in_posix_shell(script)]
         try:
             process = await spawn(command, None)
         except OSError as error:
@@ -184,9 +174,9 @@ class SshProcess(PipeProcess):
     async def _refusal(self) -> LaunchError:
         code = await self._end()
         said = self._said.decode(errors="replace")
-        if code == FAILED:
-            reason = await asyncio.to_thread(explained, self._host, self._settings, said)
-            return LaunchError(reason, restart=any(word in said for word in PASSING))
+        if code == ssh_client.FAILED:
+            reason = await asyncio.to_thread(ssh_client.explained, self._host, self._settings, said)
+            return LaunchError(reason, restart=any(word in said for word in ssh_client.PASSING))
         last = said.strip().splitlines()[-1:] or ["no answer"]
         return LaunchError(f"{self._host}: its shell did not start the replica: {last[0]}")
 
@@ -222,7 +212,7 @@ class SshProcess(PipeProcess):
             code = int(found[1])
             return Exit(SIGNAL_EXIT - code if SIGNAL_EXIT < code < SIGNAL_EXIT + SIGNALS else code)
         # The shell was killed with its group, of which ssh says nothing; or the connection is lost.
-        return Exit(-signal.SIGKILL) if code == FAILED and not LOST.search(self._said) else Exit(None)
+        return Exit(-signal.SIGKILL) if code == ssh_client.FAILED and not LOST.search(self._said) else Exit(None)
 
     async def explain(self) -> str:
         """The name of its host."""
@@ -256,7 +246,7 @@ class SshProcess(PipeProcess):
     async def _signal(self, name: str, group: int) -> None:
         """Send a signal to the group, over another connection."""
         command = [
-            *ssh_command(self._host, self._settings),
+            *ssh_client.ssh_command(self._host, self._settings),
             f"exec /bin/sh -c 'kill -s {name} -- -{group} 2>/dev/null'",
         ]
         # A connection of its own: the replica's may be lost while the host is alive.

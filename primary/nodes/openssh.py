@@ -9,16 +9,7 @@ from functools import cache
 
 from aiperf.config.sections.cluster import SshSection
 from aiperf.errors import LaunchError
-from primary.nodes.ssh_client import (
-    DEFAULT_PORT,
-    DEFAULTS,
-    SYSTEM_CONFIG,
-    SshClient,
-    Target,
-    expanded,
-    run,
-    words_of,
-)
+from primary.nodes import ssh_client
 
 SILENCE_S = 3600.0
 """AIPerf itself finds out whether a host is silent (`run.replica_silence`)."""
@@ -50,11 +41,11 @@ class OpenSsh:
 
     def command(self, name: str, settings: SshSection) -> list[str]:
         """The words of ssh for a host. Raises LaunchError."""
-        return ["ssh", "-F", _configuration(settings), *words_of(name)]
+        return ["ssh", "-F", _configuration(settings), *ssh_client.words_of(name)]
 
-    def find_target(self, name: str, settings: SshSection) -> Target:
+    def find_target(self, name: str, settings: SshSection) -> ssh_client.Target:
         """The options of a host, by `ssh -G`. Raises LaunchError."""
-        done = run(["ssh", "-G", *self.command(name, settings)[1:]])
+        done = ssh_client.run(["ssh", "-G", *self.command(name, settings)[1:]])
         if not done.fine:
             raise LaunchError(f"{name}: {done.reason}")
         found: dict[str, list[str]] = {}
@@ -63,10 +54,10 @@ class OpenSsh:
             found.setdefault(key, []).append(value)
         one = {key: values[0] for key, values in found.items()}
         jump, command = one.get("proxyjump", "none"), one.get("proxycommand", "none")
-        return Target(
+        return ssh_client.Target(
             name,
             host=one.get("hostname", name),
-            port=int(one.get("port", DEFAULT_PORT)),
+            port=int(one.get("port", ssh_client.DEFAULT_PORT)),
             user=one.get("user", ""),
             keys=tuple(found.get("identityfile", ())),
             jump="" if jump == "none" else jump,
@@ -84,11 +75,11 @@ def _configuration(settings: SshSection) -> str:
         f"ConnectTimeout {max(1, math.ceil(settings.connect_timeout))}\n",
         f"ServerAliveInterval {max(1, round(settings.keep_alive))}\nServerAliveCountMax {count}\n",
     ]
-    if settings.known_hosts != DEFAULTS.known_hosts:
-        lines.append(f'UserKnownHostsFile "{expanded(settings.known_hosts)}"\n')
-    lines.append(f'Include "{expanded(settings.config_file)}"\n')
-    if settings.config_file == DEFAULTS.config_file:
-        lines.append(f"Include {SYSTEM_CONFIG}\n")
+    if settings.known_hosts != ssh_client.DEFAULTS.known_hosts:
+        lines.append(f'UserKnownHostsFile "{ssh_client.expanded(settings.known_hosts)}"\n')
+    lines.append(f'Include "{ssh_client.expanded(settings.config_file)}"\n')
+    if settings.config_file == ssh_client.DEFAULTS.config_file:
+        lines.append(f"Include {ssh_client.SYSTEM_CONFIG}\n")
     # A file without a name: nothing is left behind, whatever happens to TMPDIR or to this process.
     # Kept open as long as this process lives: every ssh that it starts, and those for jump hosts,
     # read the configuration by this path.
@@ -97,4 +88,4 @@ def _configuration(settings: SshSection) -> str:
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
-CLIENT: SshClient = OpenSsh()
+CLIENT: ssh_client.SshClient = OpenSsh()

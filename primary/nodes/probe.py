@@ -18,16 +18,7 @@ from aiperf.config.sections.cluster import SshSection
 from aiperf.config.texts import TextRule
 from aiperf.errors import LaunchError
 from aiperf.untrusted.text import cut, shown
-from primary.nodes.ssh_client import (
-    FAILED,
-    check_jumps,
-    explained,
-    find_target,
-    in_posix_shell,
-    last_line,
-    run,
-    ssh_command,
-)
+from primary.nodes import ssh_client
 
 Said = Annotated[str, TextRule()]
 _Count = Annotated[int, Field(ge=1, le=2**24)]
@@ -122,19 +113,19 @@ def _probe_one(host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any]
 
 
 def _ask(host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any] | str:
-    check_jumps(host, request.settings)
+    ssh_client.check_jumps(host, request.settings)
     words = shlex.join([request.python, "-", request.shared, request.data_dir])
     script = f"exec {words}\n".encode()
-    command = [*ssh_command(host, request.settings), in_posix_shell(script)]
-    done = run(command, script + SCRIPT.read_bytes(), request.settings.connect_timeout + ANSWER_TIMEOUT_S)
+    command = [*ssh_client.ssh_command(host, request.settings), ssh_client.in_posix_shell(script)]
+    done = ssh_client.run(command, script + SCRIPT.read_bytes(), request.settings.connect_timeout + ANSWER_TIMEOUT_S)
     received_ms = clock.utc_ms()
     output = done.output[:MOST_BYTES]
     # Start files of the login shell may talk before the answer, and others after it.
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines or len(done.output) > MOST_BYTES:
-        if done.code == FAILED:
-            return explained(host, request.settings, done.errors)
-        said = cut(last_line(done.errors) or output[:200] or "no output")
+        if done.code == ssh_client.FAILED:
+            return ssh_client.explained(host, request.settings, done.errors)
+        said = cut(ssh_client.last_line(done.errors) or output[:200] or "no output")
         return f"{host}: {request.python} gave no answer: {said}"
     try:
         answer = NodeAnswer.model_validate_json(lines[-1])
@@ -143,7 +134,7 @@ def _ask(host: str, request: ProbeRequest, clock: Clock) -> dict[str, Any] | str
     facts = answer.model_dump()
     # The node takes its time last, so that little but the way back lies between the two clocks.
     facts["clock_offset_ms"] = facts.pop("utc_ms") - received_ms
-    facts["address"] = find_target(host, request.settings).host
+    facts["address"] = ssh_client.find_target(host, request.settings).host
     return facts
 
 

@@ -11,18 +11,8 @@ from msgspec.json import decode, encode
 from numpy.typing import NDArray
 
 from aiperf.facts import ExchangeFacts, ServerFacts
+from replica.trainer.servers import protocol
 from replica.trainer.servers.optimisers import Vector
-from replica.trainer.servers.protocol import (
-    Arrived,
-    Left,
-    Setting,
-    Sharding,
-    Tag,
-    Work,
-    body_of,
-    header_of,
-    setting_of,
-)
 from replica.trainer.servers.shard import Recipe
 
 if TYPE_CHECKING:  # pyzmq may not be installed
@@ -59,11 +49,11 @@ class Answer:
     """The messages of the servers that all this was read from."""
 
     @classmethod
-    def of(cls, messages: Sequence[Vector], sharding: Sharding) -> Answer:
+    def of(cls, messages: Sequence[Vector], sharding: protocol.Sharding) -> Answer:
         """Read the messages with values of all servers, as a root gets them and its group."""
-        headers = [header_of(message) for message in messages]
+        headers = [protocol.header_of(message) for message in messages]
         return cls(
-            values=sharding.values([body_of(message) for message in messages]),
+            values=sharding.values([protocol.body_of(message) for message in messages]),
             staleness=max(int(header["staleness"]) for header in headers),
             version=int(headers[0]["version"]),
             images=int(headers[0]["images"]),
@@ -82,11 +72,11 @@ class Servers:
     def __init__(self, post: ZmqMailbox, numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> None:
         self._post = post
         self._numbers = tuple(numbers)
-        self._sharding = Sharding(tuple(shapes), len(self._numbers))
+        self._sharding = protocol.Sharding(tuple(shapes), len(self._numbers))
         lengths = self._sharding.lengths()
         self._sent = [np.zeros(length, np.float32) for length in lengths]
         self._received = [np.zeros(length, np.float32) for length in lengths]
-        self._worked = [Work(updates=0, busy_s=0.0, starts=1) for _ in self._numbers]
+        self._worked = [protocol.Work(updates=0, busy_s=0.0, starts=1) for _ in self._numbers]
         self._since_s = post.clock.monotonic_s()
         self.asked = 0
         """Number of the last question; larger for a group that has come back."""
@@ -98,8 +88,8 @@ class Servers:
         messages = []
         for server, size in enumerate(self._sharding.sizes()):
             state = states[server] if states else ServerState(recipe.begun_with(self._fresh(server, values)), 0)
-            messages.append(Setting(recipe=recipe, size=size, version=state.version).message(state.vectors))
-        self._ask(Tag.SET, messages)
+            messages.append(protocol.Setting(recipe=recipe, size=size, version=state.version).message(state.vectors))
+        self._ask(protocol.Tag.SET, messages)
         self._since_s = self._post.clock.monotonic_s()
 
     def _fresh(self, server: int, values: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
@@ -110,24 +100,24 @@ class Servers:
     def push(self, gradients: Sequence[NDArray[Any]], rate: float, images: int, epoch: int = 0) -> Answer:
         """Send the gradients at the values of the last answer; wait for the new values."""
         for server, message in enumerate(self._sent):
-            self._sharding.fill(server, gradients, body_of(message))
-            header = header_of(message)
+            self._sharding.fill(server, gradients, protocol.body_of(message))
+            header = protocol.header_of(message)
             # Each server counts its own updates: the version that a gradient was computed on is
             # that of this server's last answer.
-            header["version"] = header_of(self._received[server])["version"]
+            header["version"] = protocol.header_of(self._received[server])["version"]
             header["images"], header["rate"], header["epoch"] = images, rate, epoch
             self.bytes += message.nbytes
-        return self._answer(Tag.GRADIENT, self._sent)
+        return self._answer(protocol.Tag.GRADIENT, self._sent)
 
     def pull(self, averaged: bool = False) -> Answer:
         """Ask for the present values, or for their moving average.
 
         Gradients are pushed for the present values alone.
         """
-        return self._answer(Tag.AVERAGE if averaged else Tag.VALUES)
+        return self._answer(protocol.Tag.AVERAGE if averaged else protocol.Tag.VALUES)
 
-    def _answer(self, tag: Tag, messages: Sequence[NDArray[np.float32]] = ()) -> Answer:
-        def take(server: int, message: Arrived) -> None:
+    def _answer(self, tag: protocol.Tag, messages: Sequence[NDArray[np.float32]] = ()) -> Answer:
+        def take(server: int, message: protocol.Arrived) -> None:
             self._post.take(message, self._received[server])
             self.bytes += self._received[server].nbytes
 
@@ -136,9 +126,9 @@ class Servers:
 
     def _ask(
         self,
-        tag: Tag,
+        tag: protocol.Tag,
         messages: Sequence[bytes | NDArray[np.float32]] = (),
-        take: Callable[[int, Arrived], Any] | None = None,
+        take: Callable[[int, protocol.Arrived], Any] | None = None,
     ) -> list[Any]:
         """Send each server its message; give what `take` makes of the answers.
 
@@ -179,22 +169,22 @@ class Servers:
         """
         several = len(self._numbers) > 1
         while True:
-            held = self._ask(Tag.HOLD) if several else [b""]
+            held = self._ask(protocol.Tag.HOLD) if several else [b""]
             if len(set(held)) == 1:
-                found = [setting_of(text) for text in self._ask(Tag.STATE)]
+                found = [protocol.setting_of(text) for text in self._ask(protocol.Tag.STATE)]
                 # A server that is killed holds nothing back any more: with two of them, groups may
                 # have gone on meanwhile.
-                if not several or self._ask(Tag.HOLD) == held:
+                if not several or self._ask(protocol.Tag.HOLD) == held:
                     break
             meanwhile()
             self._post.wait(limit_ms=HOLD_MS)
         if several:
-            self._ask(Tag.RELEASE)
+            self._ask(protocol.Tag.RELEASE)
         return [ServerState(vectors, setting.version) for setting, vectors in found]
 
     def report(self, epoch: int) -> list[ServerFacts]:
         """Fetch the work of each server in an epoch: since the last report; on root 0."""
-        found = [decode(text, type=Work) for text in self._ask(Tag.REPORT)]
+        found = [decode(text, type=protocol.Work) for text in self._ask(protocol.Tag.REPORT)]
         now_s = self._post.clock.monotonic_s()
         passed_s = max(now_s - self._since_s, 1e-9)
         served = [
@@ -214,7 +204,7 @@ class Servers:
 
     def stop(self) -> None:
         """End the training of every group after its next update; on root 0."""
-        self._ask(Tag.STOP)
+        self._ask(protocol.Tag.STOP)
 
     def leave(self, group: int, least: int, after: int) -> list[ExchangeFacts]:
         """Let no server apply anything more of a lost group with a number below this; on root 0.
@@ -222,11 +212,11 @@ class Servers:
         Ranks whose starter was killed may still be there. Gives what the first server has applied
         of the group after an epoch.
         """
-        left = Left(group=group, least=least, after=after)
-        return decode(self._ask(Tag.LEAVE, [encode(left)])[0], type=list[ExchangeFacts])
+        left = protocol.Left(group=group, least=least, after=after)
+        return decode(self._ask(protocol.Tag.LEAVE, [encode(left)])[0], type=list[ExchangeFacts])
 
 
 def end_processes(post: ZmqMailbox, numbers: Iterable[int]) -> None:
     """Let servers and other roots end; on root 0, after all groups."""
     for number in numbers:
-        post.send(b"", number, Tag.END)
+        post.send(b"", number, protocol.Tag.END)

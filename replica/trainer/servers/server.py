@@ -10,18 +10,9 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from aiperf.clock import Clock
+from replica.trainer.servers import protocol
 from replica.trainer.servers.lasting_state import Event, Memory, Row
 from replica.trainer.servers.optimisers import Vector
-from replica.trainer.servers.protocol import (
-    HEADER_VALUES,
-    Arrived,
-    Left,
-    Tag,
-    Work,
-    body_of,
-    header_of,
-    setting_of,
-)
 from replica.trainer.servers.shard import AVERAGE, Shard
 from replica.trainer.servers.zeromq import ZmqMailbox
 from replica.trainer.settings import GroupPlaces
@@ -44,18 +35,18 @@ class Server:
         self._stopped = False
         self._last: dict[int, Row] = {}
         """The last update of each group."""
-        self._held: list[Arrived] | None = None
+        self._held: list[protocol.Arrived] | None = None
         """Gradients whose answers are held back; None: they are not."""
         self._least: dict[int, int] = {}
         """The least number of a question that is answered, for groups that were lost."""
         self._handlers: dict[int, Callable[[bytes], bytes]] = {
-            Tag.SET: self._set,
-            Tag.STATE: self._state,
-            Tag.REPORT: self._report,
-            Tag.STOP: self._stop,
-            Tag.LEAVE: self._leave,
-            Tag.HOLD: self._hold,
-            Tag.RELEASE: self._release,
+            protocol.Tag.SET: self._set,
+            protocol.Tag.STATE: self._state,
+            protocol.Tag.REPORT: self._report,
+            protocol.Tag.STOP: self._stop,
+            protocol.Tag.LEAVE: self._leave,
+            protocol.Tag.HOLD: self._hold,
+            protocol.Tag.RELEASE: self._release,
         }
         """The answers to questions whose texts are no gradients, nor ask for values."""
 
@@ -66,8 +57,8 @@ class Server:
         afterwards.
         """
         if self._memory.setting is None:
-            first = self._post.wait_for(LEAD, Tag.SET, Tag.END)
-            if first.tag == Tag.END:
+            first = self._post.wait_for(LEAD, protocol.Tag.SET, protocol.Tag.END)
+            if first.tag == protocol.Tag.END:
                 # A training that fails before it begins ends servers that were never set up.
                 self._post.take_text(first)
                 return
@@ -82,21 +73,21 @@ class Server:
             if message is None:
                 self._post.wait()
                 continue
-            if message.tag == Tag.END:
+            if message.tag == protocol.Tag.END:
                 self._post.take_text(message)
                 return
             began_s = self._clock.monotonic_s()
             self._handle(message)
             self._busy_s += self._clock.monotonic_s() - began_s
 
-    def _handle(self, message: Arrived) -> None:
-        if message.tag == Tag.GRADIENT:
+    def _handle(self, message: protocol.Arrived) -> None:
+        if message.tag == protocol.Tag.GRADIENT:
             self._gradient(message)
             return
         text = self._post.take_text(message)
-        if message.tag == Tag.VALUES:
+        if message.tag == protocol.Tag.VALUES:
             self._answer(message, self._shard.values)
-        elif message.tag == Tag.AVERAGE:
+        elif message.tag == protocol.Tag.AVERAGE:
             self._answer(message, self._shard.state[AVERAGE])
         else:
             self._post.send(self._handlers[message.tag](text), message.source, message.tag, message.number)
@@ -105,7 +96,7 @@ class Server:
         if self._memory.setting is None:
             # Not if it is asked again, since the answer was lost: groups may have trained these
             # values already.
-            self._memory.set_up(*setting_of(text))
+            self._memory.set_up(*protocol.setting_of(text))
             self._begin()
         return b""
 
@@ -115,7 +106,7 @@ class Server:
         assert setting is not None
         version = setting.version + self._updates
         self._shard = Shard(setting.recipe, self._memory.states, version, self._updates)
-        self._gradients = np.empty(setting.size + HEADER_VALUES, np.float32)
+        self._gradients = np.empty(setting.size + protocol.HEADER_VALUES, np.float32)
         self._add(Row(event=Event.START))
 
     def _add(self, row: Row) -> None:
@@ -133,7 +124,7 @@ class Server:
         self._starts += row.event == Event.START
         self._stopped = self._stopped or row.event == Event.STOP
 
-    def _gradient(self, message: Arrived) -> None:
+    def _gradient(self, message: protocol.Arrived) -> None:
         self._post.take(message, self._gradients)
         group, number = message.source, message.number
         # Taken, so that it waits no more, but not answered: the ranks that sent it are lost.
@@ -141,9 +132,9 @@ class Server:
             return
         # Otherwise it is asked again: the update was applied, and only its answer was lost.
         if group not in self._last or self._last[group].number < number:
-            sent = header_of(self._gradients)
+            sent = protocol.header_of(self._gradients)
             epoch, images = int(sent["epoch"]), int(sent["images"])
-            late = self._shard.apply(body_of(self._gradients), float(sent["rate"]), int(sent["version"]))
+            late = self._shard.apply(protocol.body_of(self._gradients), float(sent["rate"]), int(sent["version"]))
             # After the vectors: the row is what makes the state that was just written the valid
             # one.
             self._add(Row(event=Event.UPDATE, group=group, number=number, epoch=epoch, images=images, staleness=late))
@@ -171,20 +162,20 @@ class Server:
         return b""
 
     def _leave(self, text: bytes) -> bytes:
-        left = decode(text, type=Left)
+        left = decode(text, type=protocol.Left)
         # Before the answer: what was applied after it would be in no record.
         self._add(Row(event=Event.LEAVE, group=left.group, number=left.least))
         return encode(self._memory.applied(left.group, left.after))
 
-    def _answer(self, message: Arrived, values: Vector, staleness: int = 0) -> None:
+    def _answer(self, message: protocol.Arrived, values: Vector, staleness: int = 0) -> None:
         before, answer = self._answers.get(message.source, (0, None))
         # A group asks anew only after it has the answer: its buffer is free then. If it asks the
         # same again, the first answer may still be under way.
         if answer is None or before == message.number:
-            answer = np.empty(len(values) + HEADER_VALUES, np.float32)
+            answer = np.empty(len(values) + protocol.HEADER_VALUES, np.float32)
         self._answers[message.source] = message.number, answer
-        body_of(answer)[:] = values
-        header = header_of(answer)
+        protocol.body_of(answer)[:] = values
+        header = protocol.header_of(answer)
         header["version"], header["images"] = self._shard.version, self._images
         header["staleness"], header["stopped"] = staleness, self._stopped
         self._post.send(answer, message.source, message.tag, message.number)
@@ -194,7 +185,7 @@ class Server:
         return replace(self._memory.setting, version=self._shard.version).message(self._shard.state)
 
     def _report(self, text: bytes) -> bytes:
-        return encode(Work(updates=self._updates, busy_s=self._busy_s, starts=self._starts))
+        return encode(protocol.Work(updates=self._updates, busy_s=self._busy_s, starts=self._starts))
 
     def _stop(self, text: bytes) -> bytes:
         self._add(Row(event=Event.STOP))
