@@ -17,17 +17,8 @@ from aiperf.network.operations import NetworkCount
 from aiperf.network.padding import padding_operations
 from aiperf.network.science import RULE_SETS
 from aiperf.run_directory.micro_results import read_peaks
+from replica.measure.counting import view
 from replica.measure.counting.source import ARCHITECTURES, CountSource, file_source, named_source
-from replica.measure.counting.view import (
-    Amounts,
-    Comparison,
-    add_roofline,
-    as_csv,
-    as_document,
-    print_roofline,
-    print_tables,
-    print_verification,
-)
 from replica.search.demo.view import print_hpo, print_search
 from replica.search.strategies import STRATEGIES
 from replica.search.tuners import TUNERS
@@ -77,17 +68,17 @@ def _execute(arguments: argparse.Namespace) -> int:
     if arguments.rule_set is not None:
         source = replace(source, rule_set=RULE_SETS[arguments.rule_set])
     count = source.count()
-    amounts = Amounts(arguments.batch, arguments.images, arguments.validation_images, source.rule_set.name)
+    amounts = view.Amounts(arguments.batch, arguments.images, arguments.validation_images, source.rule_set.name)
     if arguments.roofline or arguments.micro is not None:
         _roofline(arguments, source, count, amounts)
     elif arguments.verify:
         _verify(arguments, source, count, amounts)
     elif arguments.format == "json":
-        say_json(json.dumps(as_document(source.name, count, amounts), indent=2))
+        say_json(json.dumps(view.as_document(source.name, count, amounts), indent=2))
     elif arguments.format == "csv":
-        say_text(as_csv(count))
+        say_text(view.as_csv(count))
     else:
-        print_tables(open_console(), source.name, count, amounts)
+        view.print_tables(open_console(), source.name, count, amounts)
     return EXIT_DONE
 
 
@@ -101,20 +92,20 @@ def _source(arguments: argparse.Namespace) -> CountSource:
     return file_source(arguments.file, arguments.trial)
 
 
-def _roofline(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
+def _roofline(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: view.Amounts) -> None:
     if arguments.format == "csv" or arguments.verify:
         raise UsageError("--roofline prints a table or JSON, and goes without --verify")
     peaks = None if arguments.micro is None else read_peaks(arguments.micro)
     if arguments.format == "json":
-        document = as_document(source.name, count, amounts)
-        add_roofline(document, count, peaks, amounts.batch or 1)
+        document = view.as_document(source.name, count, amounts)
+        view.add_roofline(document, count, peaks, amounts.batch or 1)
         say_json(json.dumps(document, indent=2))
     else:
-        print_tables(open_console(), source.name, count, amounts)
-        print_roofline(open_console(), count, peaks, amounts.batch or 1)
+        view.print_tables(open_console(), source.name, count, amounts)
+        view.print_roofline(open_console(), count, peaks, amounts.batch or 1)
 
 
-def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: Amounts) -> None:
+def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCount, amounts: view.Amounts) -> None:
     if arguments.format == "csv":
         raise UsageError("--verify prints a table or JSON, not CSV")
     model = source.model()  # before the profilers' module: it reports if TensorFlow is missing
@@ -126,21 +117,21 @@ def _verify(arguments: argparse.Namespace, source: CountSource, count: NetworkCo
 
     with source.file() as path:
         found = [
-            Comparison(item.source, item.forward, forward, item.training, training)
+            view.Comparison(item.source, item.forward, forward, item.training, training)
             for item in verify(path, model, source.rule_set)
             for forward, training in [item.differences(count.operations)]
         ]
     if amounts.images is None and amounts.validation_images is None:
         amounts = replace(amounts, images=IMAGENET.train_images, validation_images=IMAGENET.validation_images)
     if arguments.format == "json":
-        document = as_document(source.name, count, amounts)
+        document = view.as_document(source.name, count, amounts)
         document["verification"] = [asdict(row) for row in found]
         if source.architecture is not None:
             document["padding_forward"] = padding_operations(source.architecture)
         say_json(json.dumps(document, indent=2))
     else:
-        print_tables(open_console(), source.name, count, amounts)
-        print_verification(open_console(), count.operations, found, amounts)
+        view.print_tables(open_console(), source.name, count, amounts)
+        view.print_verification(open_console(), count.operations, found, amounts)
         if source.architecture is not None:
             zeros = padding_operations(source.architecture)
             share = zeros / count.operations.forward

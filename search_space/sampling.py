@@ -4,23 +4,14 @@ import random
 
 from aiperf.errors import ArchitectureError
 from aiperf.network.architecture import Architecture
-from search_space.morphisms import (
-    AddSkip,
-    Deepen,
-    EnlargeKernel,
-    Morph,
-    Widen,
-    deepen_sites,
-    kernel_sites,
-    widths,
-)
+from search_space import morphisms
 from search_space.streams import streams
 
 MAX_DRAWS = 100
 """Draws after which an architecture is taken to have no morph left."""
 
 
-def random_morph(architecture: Architecture, rng: random.Random) -> tuple[Morph, Architecture]:
+def random_morph(architecture: Architecture, rng: random.Random) -> tuple[morphisms.Morph, Architecture]:
     """Draw a morph, and make its child. Raises ArchitectureError if none can be found."""
     for _ in range(MAX_DRAWS):
         morph = rng.choice(_OPERATORS)(architecture, rng)
@@ -33,31 +24,31 @@ def random_morph(architecture: Architecture, rng: random.Random) -> tuple[Morph,
     raise ArchitectureError(f"no morph of architecture {architecture.hash} in {MAX_DRAWS} draws")
 
 
-def _deepen(architecture: Architecture, rng: random.Random) -> Morph | None:
-    sites = deepen_sites(architecture)
-    return Deepen(rng.choice(sites)) if sites else None
+def _deepen(architecture: Architecture, rng: random.Random) -> morphisms.Morph | None:
+    sites = morphisms.deepen_sites(architecture)
+    return morphisms.Deepen(rng.choice(sites)) if sites else None
 
 
-def _widen(architecture: Architecture, rng: random.Random) -> Morph | None:
+def _widen(architecture: Architecture, rng: random.Random) -> morphisms.Morph | None:
     found = streams(architecture)
     if not found:
         return None
     stream = rng.choice(found)
-    wider = widths(stream.channels)
-    return Widen(stream.producers[0], rng.choice(wider)) if wider else None
+    wider = morphisms.widths(stream.channels)
+    return morphisms.Widen(stream.producers[0], rng.choice(wider)) if wider else None
 
 
-def _skip(architecture: Architecture, rng: random.Random) -> Morph | None:
-    relus = deepen_sites(architecture)
+def _skip(architecture: Architecture, rng: random.Random) -> morphisms.Morph | None:
+    relus = morphisms.deepen_sites(architecture)
     if len(relus) < 2:
         return None
     source, target = sorted(rng.sample(range(len(relus)), 2))
-    return AddSkip(relus[source], relus[target])
+    return morphisms.AddSkip(relus[source], relus[target])
 
 
-def _enlarge(architecture: Architecture, rng: random.Random) -> Morph | None:
-    sites = kernel_sites(architecture)
-    return EnlargeKernel(rng.choice(sites)) if sites else None
+def _enlarge(architecture: Architecture, rng: random.Random) -> morphisms.Morph | None:
+    sites = morphisms.kernel_sites(architecture)
+    return morphisms.EnlargeKernel(rng.choice(sites)) if sites else None
 
 
 # Drawn with equal odds; their order is part of what a seed gives (`referee/replay.py`).

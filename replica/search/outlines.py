@@ -26,17 +26,7 @@ from aiperf.errors import ArchitectureError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Add, Conv, Dense, Input, Layer, ReLU
 from replica.search.outcomes import Start
-from search_space.morphisms import (
-    INSERTED_KERNEL,
-    MAX_MORPHS,
-    AddSkip,
-    Deepen,
-    EnlargeKernel,
-    Morph,
-    MorphData,
-    Widen,
-    morph_from_data,
-)
+from search_space import morphisms
 from search_space.streams import stream_roots
 
 Token = tuple[int, int, int]
@@ -180,19 +170,19 @@ def described(skeleton: Skeleton) -> tuple[tuple[Token, ...], tuple[Skip, ...]]:
     return tuple([token for token in skeleton.tokens if token is not None]), tuple(skips)
 
 
-def grown(skeleton: Skeleton, morph: Morph) -> Skeleton:
+def grown(skeleton: Skeleton, morph: morphisms.Morph) -> Skeleton:
     """The skeleton of the architecture that a morph makes.
 
     Raises ArchitectureError if the nodes that the morph names are not there.
     """
     match morph:
-        case Deepen():
+        case morphisms.Deepen():
             return _deepened(skeleton, morph)
-        case Widen():
+        case morphisms.Widen():
             return _widened(skeleton, morph)
-        case AddSkip():
+        case morphisms.AddSkip():
             return _skipped(skeleton, morph)
-        case EnlargeKernel():
+        case morphisms.EnlargeKernel():
             return _enlarged(skeleton, morph)
 
 
@@ -205,12 +195,12 @@ def with_kernel_size(skeleton: Skeleton, size: int) -> Skeleton:
     return replace(skeleton, tokens=tokens)
 
 
-def _deepened(skeleton: Skeleton, morph: Deepen) -> Skeleton:
+def _deepened(skeleton: Skeleton, morph: morphisms.Deepen) -> Skeleton:
     place = _site(skeleton, morph.after)
     # The normalisation in between has a name in the architecture, but no place in a skeleton: the
     # first and the last of the three names are taken.
     conv, relu = _new_names(skeleton, "deep", "conv", "bn", "relu")[::2]
-    token = (_channels(skeleton, place), INSERTED_KERNEL, 1)
+    token = (_channels(skeleton, place), morphisms.INSERTED_KERNEL, 1)
     after = morph.after
     readers = tuple(
         tuple(relu if name == after else name for name in inputs) if after in inputs else inputs
@@ -224,7 +214,7 @@ def _deepened(skeleton: Skeleton, morph: Deepen) -> Skeleton:
     return replace(wider, inputs=inputs, tunable=skeleton.tunable | {conv})
 
 
-def _widened(skeleton: Skeleton, morph: Widen) -> Skeleton:
+def _widened(skeleton: Skeleton, morph: morphisms.Widen) -> Skeleton:
     roots = _roots(skeleton)
     stream = roots.get(morph.stream)
     producers = {
@@ -241,7 +231,7 @@ def _widened(skeleton: Skeleton, morph: Widen) -> Skeleton:
     return replace(skeleton, tokens=tokens)
 
 
-def _skipped(skeleton: Skeleton, morph: AddSkip) -> Skeleton:
+def _skipped(skeleton: Skeleton, morph: morphisms.AddSkip) -> Skeleton:
     source, target = _site(skeleton, morph.source), _site(skeleton, morph.target)
     conv, total = _new_names(skeleton, "skip", "conv", "bn", "add")[::2]
     (read,) = skeleton.inputs[target]
@@ -260,7 +250,7 @@ def _skipped(skeleton: Skeleton, morph: AddSkip) -> Skeleton:
     return replace(wider, inputs=(*wider.inputs[:target], (total,), *wider.inputs[target + 1 :]))
 
 
-def _enlarged(skeleton: Skeleton, morph: EnlargeKernel) -> Skeleton:
+def _enlarged(skeleton: Skeleton, morph: morphisms.EnlargeKernel) -> Skeleton:
     place = _place(skeleton, morph.conv)
     token = skeleton.tokens[place]
     if token is None:
@@ -345,7 +335,7 @@ class _Origin(NamedTuple):
     """The architecture that another one was made of, and how."""
 
     source: str
-    morphs: tuple[MorphData, ...]
+    morphs: tuple[morphisms.MorphData, ...]
     kernel_size: int | None
 
 
@@ -409,7 +399,7 @@ class Family:
             if base is not None and base.architecture != name:
                 return _Origin(base.architecture, (), size) if isinstance(size, int) and 0 < size < WIDEST else None
             start = base or start
-        if start.parent is None or not 1 <= len(start.morphs) <= MAX_MORPHS:
+        if start.parent is None or not 1 <= len(start.morphs) <= morphisms.MAX_MORPHS:
             return None
         return _Origin(start.parent, start.morphs, None)
 
@@ -429,7 +419,7 @@ def _made(source: Skeleton, origin: _Origin) -> Skeleton | None:
         return with_kernel_size(source, origin.kernel_size)
     try:
         for data in origin.morphs:
-            source = grown(source, morph_from_data(data))
+            source = grown(source, morphisms.morph_from_data(data))
     except (ArchitectureError, TypeError):
         return None
     return source
