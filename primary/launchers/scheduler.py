@@ -14,8 +14,8 @@ from primary.allocations import Allocation, allocation_of
 from primary.launchers.contract import Launcher, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PASSING_ERRORS, start_child
 from primary.launchers.relays.process import STARTER_GRACE_S, RelayedProcess
+from primary.launchers.relays.remote_starters import REMOTE_STARTERS, RemoteCommand
 from primary.launchers.relays.rendezvous import Channel, Rendezvous
-from primary.launchers.relays.starters import STARTERS, Request
 from primary.launchers.relays.task import interpreter, is_this_host, write_task
 from primary.launchers.slurm import SlurmLauncher
 
@@ -37,7 +37,7 @@ class SchedulerLauncher:
     def __init__(self, config: RunConfig, allocation: Allocation) -> None:
         self._config = config
         self._allocation = allocation
-        self._starter = STARTERS[allocation.scheduler]
+        self._starter = REMOTE_STARTERS[allocation.scheduler]
         # Starters that have not reached their hosts: each may hold an open port.
         self._starting = asyncio.Semaphore(config.launch.parallel)
         self.per_node = config.replica.per_node
@@ -81,7 +81,7 @@ class SchedulerLauncher:
         relay = (*interpreter(self._config.environment, sys.executable), "-I", "-S", str(task))
         if self._directly(host):
             return list(relay)
-        request = Request(self._allocation, host, self.per_node, relay)
+        request = RemoteCommand(self._allocation, host, self.per_node, relay)
         return [self._starter.program, *self._starter.words(request)]
 
     def _directly(self, host: str) -> bool:

@@ -9,7 +9,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from primary.allocations import ALLOCATIONS, Allocation, allocation_of, find_allocation
 from primary.launchers import make_launcher
-from primary.launchers.relays.starters import STARTERS
+from primary.launchers.relays.remote_starters import REMOTE_STARTERS
 from primary.launchers.slurm import SlurmLauncher
 from tests.support.hand_made import ManualClock
 from tests.support.hosts.allocations import CANNED, Environment, enter, flux_resources, job_of
@@ -88,7 +88,7 @@ def test_a_starter_or_a_launcher_uses_it(scheduler: str, job: Environment, monke
     enter(monkeypatch, job)
     config = load_config(overrides={"run.dataset": "digits", "run.launcher": "scheduler", "run.replicas": 3})
     launcher = make_launcher(config, ManualClock())
-    assert isinstance(launcher, SlurmLauncher) == (scheduler not in STARTERS)
+    assert isinstance(launcher, SlurmLauncher) == (scheduler not in REMOTE_STARTERS)
     for replicas, settings in ((4, {}), (2, {"replica.nodes": 2})):
         small = {"run.dataset": "digits", "run.launcher": "scheduler", "run.replicas": replicas, **settings}
         with pytest.raises(UsageError, match=rf"has 3 node\(s\); {replicas} replica\(s\) need 4: ask for more"):

@@ -13,7 +13,7 @@ from aiperf.clock import SystemClock
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import LaunchError, MessageError
 from primary.launchers import LAUNCHERS, Exit, Launcher, ReplicaSpec, make_launcher
-from primary.launchers.relays.starters import STARTERS
+from primary.launchers.relays.remote_starters import REMOTE_STARTERS
 from primary.nodes.ssh_client import CLIENTS
 from tests.support.hosts.allocations import enter, job_of
 from tests.support.hosts.ray_cluster import RayNodes
@@ -63,7 +63,7 @@ def ray(request: pytest.FixtureRequest) -> Settings:
 
 WAYS: dict[str, dict[str, Callable[[pytest.FixtureRequest], Settings]]] = {
     "local": {"local": lambda request: {}},
-    "scheduler": {f"scheduler {name}": partial(in_job, name) for name in STARTERS},
+    "scheduler": {f"scheduler {name}": partial(in_job, name) for name in REMOTE_STARTERS},
     "slurm": {"slurm job": slurm_job, "slurm step": slurm_step},
     "ssh": {f"ssh {client}": partial(ssh, client) for client in CLIENTS},
     "ray": {"ray": ray},

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from primary.launchers.relays.starters import STARTERS
+from primary.launchers.relays.remote_starters import REMOTE_STARTERS
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.hosts.allocations import enter, job_of
 from tests.support.hosts.sshd import Hosts
@@ -17,7 +17,7 @@ from tests.support.processes import all_end, family, processes_with
 from tests.support.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
 
 
-@pytest.mark.parametrize("scheduler", STARTERS)
+@pytest.mark.parametrize("scheduler", REMOTE_STARTERS)
 def test_a_run_over_the_hosts_of_a_job(scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(monkeypatch, job_of(scheduler, tmp_path / "job", ("node1", "node2")))
     output = tmp_path / "odd 'name' é"

@@ -19,8 +19,8 @@ from aiperf.machine.addresses import own_addresses
 from primary.allocations import Allocation
 from primary.launchers.relays import remote
 from primary.launchers.relays.process import RelayedProcess
+from primary.launchers.relays.remote_starters import REMOTE_STARTERS, RemoteCommand
 from primary.launchers.relays.rendezvous import MAX_STRANGERS, Rendezvous
-from primary.launchers.relays.starters import STARTERS, Request
 from primary.launchers.relays.task import interpreter, is_this_host
 from primary.launchers.scheduler import SchedulerLauncher
 
@@ -197,7 +197,7 @@ def test_the_node_knows_its_devices_and_the_primary_the_rest(tmp_path: Path) -> 
 
 def words(scheduler: str, per_node: int = 1, **facts: tuple[int, ...]) -> list[str]:
     allocation = Allocation(scheduler, "1", ("a", "a", "b", "b"), **facts)
-    return STARTERS[scheduler].words(Request(allocation, "b", per_node, COMMAND))
+    return REMOTE_STARTERS[scheduler].words(RemoteCommand(allocation, "b", per_node, COMMAND))
 
 
 def test_command_lines_of_the_starters() -> None:
@@ -239,7 +239,7 @@ def test_grid_engine_starts_nothing_on_the_host_of_its_own_script() -> None:
         words = launcher._command(own, Path("/task"))
         assert words[0] == (program or sys.executable)
         assert words[-1] == "/task"
-        assert launcher._command("another.invalid", Path("/task"))[0] == STARTERS[title].program
+        assert launcher._command("another.invalid", Path("/task"))[0] == REMOTE_STARTERS[title].program
     assert is_this_host(f"{own}.example")
     assert not is_this_host("another.invalid")
-    assert "control_slaves TRUE" in STARTERS["Grid Engine"].hint
+    assert "control_slaves TRUE" in REMOTE_STARTERS["Grid Engine"].hint

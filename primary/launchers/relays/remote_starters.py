@@ -9,7 +9,7 @@ from primary.allocations import Allocation
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RemoteCommand:
     """A command to start on a host of an allocation, which `per_node` such commands share."""
 
     allocation: Allocation
@@ -25,7 +25,7 @@ class Starter:
     program: str
     forwards_input: bool
     """True if the command has the starter's standard input and output."""
-    words: Callable[[Request], list[str]]
+    words: Callable[[RemoteCommand], list[str]]
     """The arguments of the program. Raises LaunchError."""
     own_host: bool = True
     """False if it may not start anything on the host that it is called on."""
@@ -33,21 +33,21 @@ class Starter:
     """The scheduler's setting that it needs, for messages."""
 
 
-def _pbsdsh(request: Request) -> list[str]:
+def _pbsdsh(request: RemoteCommand) -> list[str]:
     # PBS Pro knows hosts by their lines in the node file only; the last option ends the options.
     return ["-n", str(request.allocation.entries.index(request.host)), "--", *request.command]
 
 
-def _blaunch(request: Request) -> list[str]:
+def _blaunch(request: RemoteCommand) -> list[str]:
     return ["-z", request.host, "-no-shell", *request.command]
 
 
-def _qrsh(request: Request) -> list[str]:
+def _qrsh(request: RemoteCommand) -> list[str]:
     # The words are put together and read again by a login shell.
     return ["-inherit", request.host, *map(shlex.quote, request.command)]
 
 
-def _flux(request: Request) -> list[str]:
+def _flux(request: RemoteCommand) -> list[str]:
     one = ["run", "--unbuffered", f"--requires=host:{request.host}", "--nodes=1", "--ntasks=1"]
     if request.per_node == 1:
         return [*one, "--exclusive", *request.command]
@@ -62,7 +62,7 @@ def _flux(request: Request) -> list[str]:
     return [*one, *share, *request.command]
 
 
-STARTERS = {
+REMOTE_STARTERS = {
     "PBS": Starter("pbsdsh", forwards_input=False, words=_pbsdsh),
     "LSF": Starter("blaunch", forwards_input=True, words=_blaunch),
     # With `job_is_first_task TRUE` the job's script takes the place of a task on its host.
