@@ -19,7 +19,7 @@ from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
 from aiperf.run_directory.recorded_files import Beginning, beginnings
 from aiperf.storage.reserve import Reserve
 from primary.digest import DigestKeeper
-from primary.display.state import Display, Earlier, ReplicaView
+from primary.display.state import Display, Earlier, LiveReplica
 from primary.launchers import Launcher
 from primary.managers import Manager
 from primary.nodes.placement import PlacementCheck
@@ -216,7 +216,7 @@ async def until_writable(context: RunContext, milestones: Milestones) -> None:
         await milestones.or_end(context.clock.sleep(PROBE_INTERVAL_S))
 
 
-def storage_notes(context: RunContext, view: ReplicaView) -> Callable[[str], None]:
+def storage_notes(context: RunContext, view: LiveReplica) -> Callable[[str], None]:
     """A function that shows that a replica waits for storage, and why, or that it can write."""
 
     def note(reason: str) -> None:

@@ -17,7 +17,7 @@ from aiperf.run_directory.claim import TOUCH_INTERVAL_S
 from primary.background.heads import HeadLines
 from primary.background.keeper import ClaimKeeper
 from primary.context import Milestones, NodeFacts, RunContext, SystemFile, recorded_files
-from primary.display.state import RunView
+from primary.display.state import LiveRun
 from primary.managers import EndReason
 from primary.nodes.placement import PlacementCheck
 from primary.replica_server import KILL_GRACE_S, ReplicaServer
@@ -39,7 +39,7 @@ LATE_S = 5.0
 class _Upkeep:
     """Tasks that are due once a second while a run is in progress."""
 
-    def __init__(self, context: RunContext, claim: ClaimKeeper, view: RunView, system: SystemFile) -> None:
+    def __init__(self, context: RunContext, claim: ClaimKeeper, view: LiveRun, system: SystemFile) -> None:
         self._context = context
         self._claim = claim
         self._view = view
@@ -116,7 +116,7 @@ class Dispatcher:
         self._config = context.config
         self._milestones = Milestones()
         self._system = SystemFile(context.paths.system, node)
-        self._view = RunView.of(self._config.run, context.earlier)
+        self._view = LiveRun.of(self._config.run, context.earlier)
         self._servers = [ReplicaServer(context, self._milestones, self._system, view) for view in self._view.replicas]
         self.claim = ClaimKeeper(context.claim, self._end_superseded)
         self._upkeep = _Upkeep(context, self.claim, self._view, self._system)

@@ -15,7 +15,7 @@ from aiperf.records.bodies import NodeMeasured, ReplicaLost, ReplicaReady, issue
 from aiperf.run_directory.micro_results import file_name
 from aiperf.wire import messages
 from primary.context import Milestones, RunContext, SystemFile, storage_notes, until_writable
-from primary.display.state import ReplicaView
+from primary.display.state import LiveReplica
 from primary.environment import on_node
 from primary.launchers import ReplicaSpec
 from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink
@@ -77,7 +77,7 @@ async def _pause(context: RunContext, milestones: Milestones, failures: int) -> 
     await milestones.or_end(context.clock.sleep(pause_s(context.config.replica.retry_delay, failures)))
 
 
-def log_epoch(view: ReplicaView, event: messages.Progress) -> None:
+def log_epoch(view: LiveReplica, event: messages.Progress) -> None:
     """Log an epoch at its first report; every logged epoch must be in the history list."""
     known = view.progress
     last = known.epoch if known is not None and known.trial == event.trial else 0
@@ -108,7 +108,7 @@ def _loss_by(error: Exception, replica: int, context: RunContext) -> ReplicaGone
 class _Jobs:
     """The jobs of one replica, one at a time."""
 
-    def __init__(self, context: RunContext, milestones: Milestones, view: ReplicaView, witness: Witness) -> None:
+    def __init__(self, context: RunContext, milestones: Milestones, view: LiveReplica, witness: Witness) -> None:
         self._context = context
         self._settings = context.config.replica
         self._milestones = milestones
@@ -216,7 +216,7 @@ class ReplicaServer:
     StorageError if the primary cannot record, and nothing else.
     """
 
-    def __init__(self, context: RunContext, milestones: Milestones, system: SystemFile, view: ReplicaView) -> None:
+    def __init__(self, context: RunContext, milestones: Milestones, system: SystemFile, view: LiveReplica) -> None:
         self._context = context
         self._settings = context.config.replica
         self._milestones = milestones

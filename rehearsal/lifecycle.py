@@ -26,7 +26,7 @@ from aiperf.storage.logs import QuietHandler
 from primary.context import RunContext
 from primary.digest import open_digest
 from primary.dispatcher import Dispatcher
-from primary.display.state import RunView
+from primary.display.state import LiveRun
 from primary.managers import EndReason
 from primary.native import NativeManager
 from primary.resumption import Start, prepare_resumption
@@ -185,7 +185,7 @@ class _Unseen:
     def event(self, text: str) -> None:
         """No-op: a rehearsal shows no events."""
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         """Say how far the rehearsal is."""
         if view.elapsed_s is not None:
             note(f"{format_duration(round(view.elapsed_s))} of {format_duration(view.duration_s)} rehearsed")

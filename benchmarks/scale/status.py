@@ -15,7 +15,7 @@ from aiperf.run_directory.manifest import write_manifest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Progress
 from primary.display.snapshot import SnapshotDisplay
-from primary.display.state import ReplicaView, RunView
+from primary.display.state import LiveReplica, LiveRun
 
 REPLICAS, CALLS = 512, 5
 
@@ -34,7 +34,7 @@ def measure(scratch: Path) -> dict[str, float]:
     return {"status_s": median(walls), "status_cpu_s": median(cpus)}
 
 
-def made_in_progress(root: Path, config: RunConfig) -> tuple[RunPaths, RunView]:
+def made_in_progress(root: Path, config: RunConfig) -> tuple[RunPaths, LiveRun]:
     """The directory of a run in progress, and what its primary would show of it."""
     paths = RunPaths(root)
     paths.create()
@@ -44,9 +44,9 @@ def made_in_progress(root: Path, config: RunConfig) -> tuple[RunPaths, RunView]:
     return paths, _view(config.run.duration)
 
 
-def _view(duration_s: float) -> RunView:
+def _view(duration_s: float) -> LiveRun:
     """Every replica trains, the later ones for longer."""
-    view = RunView(duration_s, [ReplicaView(number, "working") for number in range(REPLICAS)], elapsed_s=3600.0)
+    view = LiveRun(duration_s, [LiveReplica(number, "working") for number in range(REPLICAS)], elapsed_s=3600.0)
     for each in view.replicas:
         each.take(
             Progress(

@@ -10,7 +10,7 @@ from aiperf.files import atomic_file
 from aiperf.host import this_host
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.snapshot import INTERVAL_S, ReplicaRow, Snapshot
-from primary.display.state import ReplicaView, RunView
+from primary.display.state import LiveReplica, LiveRun
 
 
 class SnapshotDisplay:
@@ -29,7 +29,7 @@ class SnapshotDisplay:
     def event(self, text: str) -> None:
         """No-op: events are in the log."""
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         """Write the view if a snapshot is due."""
         now_s = self._clock.monotonic_s()
         if now_s < self._next_s:
@@ -44,7 +44,7 @@ class SnapshotDisplay:
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
 
-    def _snapshot(self, view: RunView) -> Snapshot:
+    def _snapshot(self, view: LiveRun) -> Snapshot:
         rows = tuple(map(_row, view.replicas))
         return Snapshot(
             name=self._config.run.name,
@@ -63,7 +63,7 @@ class SnapshotDisplay:
         )
 
 
-def _row(view: ReplicaView) -> ReplicaRow:
+def _row(view: LiveReplica) -> ReplicaRow:
     progress = view.progress
     if progress is None:
         return (view.replica, view.state, None, None, None, None, None, 0)

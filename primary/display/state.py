@@ -27,7 +27,7 @@ class Earlier(NamedTuple):
 
 
 @dataclass
-class ReplicaView:
+class LiveReplica:
     """One row of the live view."""
 
     replica: int
@@ -59,11 +59,11 @@ class ReplicaView:
 
 
 @dataclass
-class RunView:
+class LiveRun:
     """The whole run as the live view shows it. Times are seconds since the release."""
 
     duration_s: float
-    replicas: list[ReplicaView] = field(default_factory=list)
+    replicas: list[LiveReplica] = field(default_factory=list)
     elapsed_s: float | None = None
     suite: str = "automl"
     """Suite of the run."""
@@ -73,7 +73,7 @@ class RunView:
     @classmethod
     def of(cls, run: RunSection, earlier: Mapping[int, Earlier]) -> Self:
         """The view of a run that begins, or of one that is resumed after `earlier` work."""
-        replicas = [ReplicaView(number) for number in range(run.replicas)]
+        replicas = [LiveReplica(number) for number in range(run.replicas)]
         for view in replicas:
             view.trials, view.best_accuracy = earlier.get(view.replica, Earlier())
         return cls(run.duration, replicas, suite=run.suite)
@@ -99,7 +99,7 @@ class Display(Protocol):
     def event(self, text: str) -> None:
         """Show a line about something that happened."""
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         """Show the current state; called about once a second."""
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class FailSafeDisplay:
         """Show a line about something that happened."""
         self._try(lambda display: display.event(text))
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         """Show the current state."""
         self._try(lambda display: display.refresh(view))
 
@@ -148,7 +148,7 @@ class SeveralDisplays:
         for display in self._displays:
             display.event(text)
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         """Show the current state."""
         for display in self._displays:
             display.refresh(view)
@@ -183,7 +183,7 @@ class PatientDisplay:
         """Show a line about something that happened."""
         self._lines.put(lambda: self._display.event(text))
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         """Show the current state, unless the last one is not drawn yet."""
         # At most one view waits: a terminal that was stopped shows the present state next, not old
         # ones.
@@ -196,7 +196,7 @@ class PatientDisplay:
         self._lines.put(None)
         self._thread.join(LAST_WORDS_S)
 
-    def _draw(self, view: RunView) -> None:
+    def _draw(self, view: LiveRun) -> None:
         try:
             self._display.refresh(view)
         finally:

@@ -25,7 +25,7 @@ from aiperf.clock import Clock
 from aiperf.config.duration import format_duration
 from aiperf.storage.patience import may_pass
 from aiperf.wire.messages import Progress
-from primary.display.state import Display, ReplicaState, ReplicaView, RunView
+from primary.display.state import Display, LiveReplica, LiveRun, ReplicaState
 
 LINE_INTERVAL_S = 15.0
 """Spacing of status lines without a terminal."""
@@ -51,7 +51,7 @@ STYLES: dict[ReplicaState, str] = {
 """Colours of states."""
 
 
-def summary(view: RunView) -> str:
+def summary(view: LiveRun) -> str:
     """The whole run in one line."""
     if view.elapsed_s is None:
         ready = sum(replica.state != "starting" for replica in view.replicas)
@@ -60,7 +60,7 @@ def summary(view: RunView) -> str:
     return f"{format_duration(view.elapsed_s)} passed, {left} left | {_results(view)}"
 
 
-def _results(view: RunView) -> str:
+def _results(view: LiveRun) -> str:
     working = sum(replica.state == "working" for replica in view.replicas)
     trials = sum(replica.trials for replica in view.replicas)
     until = "since the resumption" if view.resumed_s else "so far"
@@ -70,19 +70,19 @@ def _results(view: RunView) -> str:
     )
 
 
-def _best(view: RunView) -> str:
+def _best(view: LiveRun) -> str:
     if view.suite == "science":
         return f"best {qualities_text(view.measured) or 'quality -'}"
     best = max((r.best_accuracy for r in view.replicas if r.best_accuracy is not None), default=None)
     return f"best accuracy {number(best)}"
 
 
-def picture(view: RunView) -> Group:
+def picture(view: LiveRun) -> Group:
     """The live view: the time as a bar, the results so far, and a table of the replicas."""
     return Group(*_head(view), table(view))
 
 
-def _head(view: RunView) -> tuple[RenderableType, ...]:
+def _head(view: LiveRun) -> tuple[RenderableType, ...]:
     """Lines above the table: they are as wide as the terminal, whatever the width of the table."""
     if view.elapsed_s is None:
         return (plain(summary(view)),)
@@ -95,7 +95,7 @@ def _head(view: RunView) -> tuple[RenderableType, ...]:
     return line, plain(_results(view))
 
 
-def table(view: RunView) -> Table:
+def table(view: LiveRun) -> Table:
     """The replicas of the live view."""
     result = Table(expand=False)
     of_science = view.suite == "science"
@@ -111,19 +111,19 @@ def table(view: RunView) -> Table:
     return result
 
 
-def _facts_of_round(replica: ReplicaView, progress: Progress) -> list[str]:
+def _facts_of_round(replica: LiveReplica, progress: Progress) -> list[str]:
     epochs = f"{progress.epoch}/{progress.epochs}"
     return [str(replica.round), progress.phase, epochs, number(progress.accuracy)]
 
 
-def _facts_of_model(replica: ReplicaView, progress: Progress) -> list[str]:
+def _facts_of_model(replica: LiveReplica, progress: Progress) -> list[str]:
     measured, epochs = progress.measured, f"{progress.epoch}/{progress.epochs}"
     if measured is None:
         return ["-", progress.phase, epochs, "-", "-"]
     return [measured.workload, progress.phase, epochs, number(measured.value), target_text(measured)]
 
 
-def _row(replica: ReplicaView, facts: Callable[[ReplicaView, Progress], list[str]]) -> list[RenderableType]:
+def _row(replica: LiveReplica, facts: Callable[[LiveReplica, Progress], list[str]]) -> list[RenderableType]:
     """The cells of a replica; those behind the state are missing before it has reported."""
     progress, state = replica.progress, plain(replica.state, STYLES[replica.state])
     if replica.storage and replica.state in ("ready", "working"):
@@ -146,7 +146,7 @@ class TerminalDisplay:
         """Print a line above the table."""
         self._live.console.print(text, highlight=False, soft_wrap=True)
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         """Redraw the bar and the table."""
         self._live.update(picture(view), refresh=True)
 
@@ -167,7 +167,7 @@ class LineDisplay:
         """Print a line."""
         say(text, stream=self._stream)
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         """Print a status line, at most one in `LINE_INTERVAL_S`."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._next_s:

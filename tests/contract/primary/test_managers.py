@@ -33,7 +33,7 @@ from aiperf.wire.messages import (
 )
 from primary.context import RunContext
 from primary.dispatcher import Dispatcher
-from primary.display.state import RunView
+from primary.display.state import LiveRun
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.managers import MANAGERS, Manager
 from primary.native import NativeManager
@@ -114,7 +114,7 @@ class Launcher:
 class Silent:
     def event(self, text: str) -> None: ...
 
-    def refresh(self, view: RunView) -> None: ...
+    def refresh(self, view: LiveRun) -> None: ...
 
     def close(self) -> None: ...
 

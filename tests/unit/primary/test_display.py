@@ -12,17 +12,17 @@ from rich.console import Console
 from aiperf.facts import Measured
 from aiperf.run_directory.claim import Claim
 from aiperf.wire.messages import Progress
-from primary.display.state import Earlier, ReplicaView, RunView
+from primary.display.state import Earlier, LiveReplica, LiveRun
 from primary.display.terminal import KEPT_BYTES, LineDisplay, TerminalDisplay, open_display, picture, summary
 from primary.resumption import prepare_resumption
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock
 
 
-def view() -> RunView:
-    replica = ReplicaView(0, "working", 2)
+def view() -> LiveRun:
+    replica = LiveReplica(0, "working", 2)
     replica.take(Progress(trial=1, phase="train", epoch=1, epochs=2, accuracy=0.9, operations=3 * 10**12))
     replica.take(Progress(trial=2, phase="evaluate", epoch=1, epochs=4, accuracy=0.5, operations=10**12))
-    return RunView(100.0, [replica, *(ReplicaView(n) for n in range(1, 50))], elapsed_s=40.0)
+    return LiveRun(100.0, [replica, *(LiveReplica(n) for n in range(1, 50))], elapsed_s=40.0)
 
 
 def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
@@ -30,7 +30,7 @@ def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
     assert summary(view()) == (
         "40 s passed, 1m00s left | 1 replica working, 0 trials done | best accuracy 0.9000 | 100.0 GOPS so far"
     )
-    assert summary(RunView(10.0, [ReplicaView(0)])) == "starting: 0 of 1 replica answered"
+    assert summary(LiveRun(10.0, [LiveReplica(0)])) == "starting: 0 of 1 replica answered"
 
 
 def test_a_resumed_run_counts_what_was_done_before(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_resumed_run_counts_what_was_done_before(tmp_path: Path) -> None:
         anew = prepare_resumption(run.paths, run.config, claim, True, T0_MS + 20_000).earlier
     assert earlier == {0: Earlier(1, 0.9)}, "one is done, and one was in progress"
     assert anew == {}, "on a new clock nothing earlier counts"
-    resumed = RunView.of(run.config.run, earlier)
+    resumed = LiveRun.of(run.config.run, earlier)
     resumed.elapsed_s, resumed.resumed_s = 40.0, 30.0
     resumed.replicas[1].take(Progress(trial=3, phase="train", accuracy=0.5, operations=10**12))
     assert summary(resumed) == (
@@ -50,7 +50,7 @@ def test_a_resumed_run_counts_what_was_done_before(tmp_path: Path) -> None:
     )
 
 
-def drawn(run: RunView, colours: bool = False) -> str:
+def drawn(run: LiveRun, colours: bool = False) -> str:
     screen = io.StringIO()
     Console(file=screen, width=100, force_terminal=colours, color_system="standard" if colours else None).print(
         picture(run)
@@ -63,12 +63,12 @@ def test_time_and_results_are_lines_of_their_own_above_the_table() -> None:
     assert bar.endswith("40.0 %, 1m00s left")
     assert results == "1 replica working, 0 trials done | best accuracy 0.9000 | 100.0 GOPS so far"
     assert "operations" in headings
-    assert drawn(RunView(10.0, [ReplicaView(0)])).startswith("starting: 0 of 1 replica answered")
+    assert drawn(LiveRun(10.0, [LiveReplica(0)])).startswith("starting: 0 of 1 replica answered")
 
 
 def test_a_scientific_run_shows_its_measures_next_to_their_targets() -> None:
     error = Measured(workload="cosmoflow", measure="mean_absolute_error", value=None, target=0.124, higher=False)
-    run = RunView(100.0, [ReplicaView(0, "working"), ReplicaView(1, "working")], elapsed_s=40.0, suite="science")
+    run = LiveRun(100.0, [LiveReplica(0, "working"), LiveReplica(1, "working")], elapsed_s=40.0, suite="science")
     assert "best quality - |" in summary(run)
     run.replicas[0].take(Progress(trial=1, phase="build", epochs=9, measured=error))
     assert "best cosmoflow mean absolute error - (at most 0.124) |" in summary(run)
@@ -87,7 +87,7 @@ def test_a_scientific_run_shows_its_measures_next_to_their_targets() -> None:
 
 
 def test_states_and_progress_have_colours_on_a_terminal_only() -> None:
-    run = RunView(100.0, [ReplicaView(0, "working"), ReplicaView(1, "lost")], elapsed_s=140.0)
+    run = LiveRun(100.0, [LiveReplica(0, "working"), LiveReplica(1, "lost")], elapsed_s=140.0)
     assert "\x1b" not in drawn(run)
     shown = drawn(run, colours=True)
     assert "\x1b[32mworking" in shown

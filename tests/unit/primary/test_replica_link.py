@@ -21,7 +21,7 @@ from aiperf.wire.messages import (
     Ready,
 )
 from primary.context import RunContext
-from primary.display.state import FailSafeDisplay, RunView
+from primary.display.state import FailSafeDisplay, LiveRun
 from primary.display.terminal import open_display
 from primary.launchers import Exit, ReplicaSpec, make_launcher
 from primary.launchers.talk import talk_in
@@ -177,7 +177,7 @@ class Breaking:
         self.calls.append("event")
         raise BrokenPipeError
 
-    def refresh(self, view: RunView) -> None:
+    def refresh(self, view: LiveRun) -> None:
         self.calls.append("refresh")
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ def test_a_display_that_fails_is_not_used_again() -> None:
     broken = Breaking()
     display = FailSafeDisplay(broken)
     display.event("x")
-    display.refresh(RunView(1.0))
+    display.refresh(LiveRun(1.0))
     display.close()
     assert broken.calls == ["event", "close"], "it gives standard output back"
 

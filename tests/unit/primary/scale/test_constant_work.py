@@ -14,7 +14,7 @@ from aiperf.wire.lines import decode_to_agent, encode
 from aiperf.wire.messages import ClockReply, ClockRequest, Job, Message, Progress, Ready, Recorded, Stop
 from primary.context import RunContext
 from primary.dispatcher import Dispatcher
-from primary.display.state import RunView
+from primary.display.state import LiveRun
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.native import NativeManager
 from primary.work import open_work
@@ -86,7 +86,7 @@ class Blind:
 
     def event(self, text: str) -> None: ...
 
-    def refresh(self, view: RunView) -> None: ...
+    def refresh(self, view: LiveRun) -> None: ...
 
     def close(self) -> None: ...
 

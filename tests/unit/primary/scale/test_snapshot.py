@@ -24,15 +24,15 @@ from dashboard.watch import View
 from dashboard.work import Task
 from dashboard.worker import answers
 from primary.display.snapshot import SnapshotDisplay
-from primary.display.state import ReplicaView, RunView
+from primary.display.state import LiveReplica, LiveRun
 from tests.support.hand_made import T0_MS, ManualClock, aiperf
 
 CONFIG = load_config(overrides={"run.name": "large", "run.dataset": "digits", "training.trainer": "simulated"})
 
 
-def in_progress(replicas: int = 2) -> RunView:
+def in_progress(replicas: int = 2) -> LiveRun:
     """Replica 0 has one trial behind it and trains trial 7; the others have not begun."""
-    view = RunView(100.0, [ReplicaView(number) for number in range(replicas)], elapsed_s=40.0)
+    view = LiveRun(100.0, [LiveReplica(number) for number in range(replicas)], elapsed_s=40.0)
     first = view.replicas[0]
     first.state, first.round, first.trials = "working", 3, 1
     for trial, accuracy in ((3, 0.75), (7, 0.5)):
