@@ -19,7 +19,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.seeds import fold_seed
 from aiperf.storage.patience import is_there
 from aiperf.wire.messages import Job
-from replica.search.knowledge import Knowledge, Training, training_of
+from replica.search.knowledge import Knowledge, TrainingKey, training_of
 from replica.search.observations import Observations
 from replica.search.partitions import ALL, Partition
 from replica.search.strategies import STRATEGIES
@@ -46,7 +46,7 @@ class Plan:
     cursor: Cursor = field(default_factory=Cursor)
 
     @property
-    def training(self) -> Training:
+    def training(self) -> TrainingKey:
         """The identity of the training."""
         return training_of(self.proposal.architecture.hash, self.hyperparameters)
 

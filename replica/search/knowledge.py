@@ -17,7 +17,7 @@ from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.run_directory.paths import RunPaths
 from replica.search.known_trials import KnownTrials, RecordedTrials, Source, of_digest
 from replica.search.observations import Observations, Observed, Summary
-from replica.search.outcomes import OutcomeTable, RankedTrial, Start, Training, training_of
+from replica.search.outcomes import OutcomeTable, RankedTrial, Start, TrainingKey, training_of
 from replica.search.outlines import Family
 from replica.search.tuners.contract import Result, Tried
 
@@ -78,7 +78,7 @@ class FollowedTrials:
 MOST_WHOLE = 64
 """Architectures that are kept whole, the last ones in use: each takes about 100 kB."""
 
-__all__ = ["Knowledge", "RankedTrial", "Source", "Training", "training_of"]
+__all__ = ["Knowledge", "RankedTrial", "Source", "TrainingKey", "training_of"]
 
 
 class Knowledge:
@@ -185,7 +185,7 @@ class Knowledge:
             raise TrialFailedError("search", f"trial {trial}, whose hyperparameters are to be tuned, is not recorded")
         return started
 
-    def trainings(self) -> Set[Training]:
+    def trainings(self) -> Set[TrainingKey]:
         """All trainings of this run, those in progress included, until the next `read`."""
         with self._lock:
             return self.outcomes().trainings

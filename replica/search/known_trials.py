@@ -28,7 +28,7 @@ from aiperf.records.lineage import qualities_of_training
 from aiperf.records.record import decode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import with_patience
-from replica.search.outcomes import Outcome, Outcomes, OutcomeTable, Start
+from replica.search.outcomes import Outcomes, OutcomeTable, Start, TrialOutcome
 
 
 class KnownTrials(Protocol):
@@ -207,13 +207,13 @@ class DigestedTrials:
             if known.began is not None:
                 self._table.put(self._outcome(number, known, known.began))
 
-    def _outcome(self, number: int, trial: _Trial, began: Began) -> Outcome:
+    def _outcome(self, number: int, trial: _Trial, began: Began) -> TrialOutcome:
         over, end = trial.over, None
         if over is not None and (reason := _REASONS.get(over.how)) is not None:
             end = TrialEnded(trial=number, reason=reason, predicted_accuracy=over.predicted)
         failed = over is not None and over.how == "failed"
         measured = (quality for quality in self._of_training(number).values() if quality is not None)
-        return Outcome(
+        return TrialOutcome(
             trial=number,
             started=began,
             accuracy=max(measured, default=None),

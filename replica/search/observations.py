@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from replica.search.outcomes import Outcome, OutcomeTable
+from replica.search.outcomes import OutcomeTable, TrialOutcome
 from replica.search.outlines import Known
 
 
@@ -105,7 +105,7 @@ class Observed:
             # A new object is due now; an unchanged one keeps what it has computed (`hashes`).
             self._now = None
 
-    def _renew_trial(self, outcome: Outcome) -> bool:
+    def _renew_trial(self, outcome: TrialOutcome) -> bool:
         trial, name = outcome.trial, outcome.started.architecture
         before = self._pending.pop(trial, None), self._failed.pop(trial, None)
         if outcome.completed is None:
@@ -138,7 +138,7 @@ class Observed:
         return True
 
 
-def _result(outcomes: Collection[Outcome]) -> float:
+def _result(outcomes: Collection[TrialOutcome]) -> float:
     """The best measured accuracy of an architecture.
 
     While it was trained in warm-up rounds only, the best predicted one: those train few epochs.

@@ -55,11 +55,11 @@ class Start(Protocol):
         """The hyperparameters of the training."""
 
 
-Training = tuple[str, frozenset[tuple[str, Value]]]
+TrainingKey = tuple[str, frozenset[tuple[str, Value]]]
 """The identity of a training: an architecture's hash and the hyperparameters."""
 
 
-def training_of(architecture: str, hyperparameters: Mapping[str, Value]) -> Training:
+def training_of(architecture: str, hyperparameters: Mapping[str, Value]) -> TrainingKey:
     """The identity of a training.
 
     The kernel size is left out: the architecture's hash contains it.
@@ -77,7 +77,7 @@ class RankedTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """A trial that has started: its best measured accuracy, if it has one, and how it ended."""
 
     trial: int
@@ -109,11 +109,11 @@ class OutcomeTable:
     """The outcomes of trials, with the indices by which they are looked up."""
 
     def __init__(self) -> None:
-        self.all: dict[int, Outcome] = {}
+        self.all: dict[int, TrialOutcome] = {}
         """Outcomes by trial."""
         self.ranking: list[RankedTrial] = []
         """Completed trials with an accuracy, the best first; of equal ones the earliest first."""
-        self.by_architecture: dict[str, dict[int, Outcome]] = {}
+        self.by_architecture: dict[str, dict[int, TrialOutcome]] = {}
         """Completed trials with an accuracy, by the hash of their architecture."""
         self.first: dict[str, Start] = {}
         """The start of the first trial of each architecture."""
@@ -121,25 +121,25 @@ class OutcomeTable:
         """Number of trials that are points of a round, however they ended."""
         self._by_replica: dict[int, dict[int, RankedTrial]] = {}
         """Completed trials with an accuracy, by replica and trial."""
-        self._changed: dict[int, Outcome] = {}
+        self._changed: dict[int, TrialOutcome] = {}
         """Outcomes that are new since the last look at changes."""
-        self._trainings: Counter[Training] = Counter()
+        self._trainings: Counter[TrainingKey] = Counter()
         self._unfinished: set[int] = set()
 
     @property
-    def trainings(self) -> KeysView[Training]:
+    def trainings(self) -> KeysView[TrainingKey]:
         """All trainings, those in progress included."""
         return self._trainings.keys()
 
-    def in_order(self) -> Iterator[Outcome]:
+    def in_order(self) -> Iterator[TrialOutcome]:
         """The outcomes of all trials that have started, by id."""
         return (outcome for _, outcome in sorted(self.all.items()))
 
-    def unfinished(self) -> Iterator[Outcome]:
+    def unfinished(self) -> Iterator[TrialOutcome]:
         """The outcomes that are not completed ones with an accuracy, by id."""
         return (self.all[trial] for trial in sorted(self._unfinished))
 
-    def take_changes(self) -> list[Outcome]:
+    def take_changes(self) -> list[TrialOutcome]:
         """The outcomes that are new since the last call; there is one caller."""
         changed, self._changed = self._changed, {}
         return list(changed.values())
@@ -156,7 +156,7 @@ class OutcomeTable:
         first = _place(self.ranking[best])
         return [ranked for ranked in self._by_replica.get(replica, {}).values() if _place(ranked) >= first]
 
-    def put(self, new: Outcome) -> None:
+    def put(self, new: TrialOutcome) -> None:
         """Take in the outcome of a trial, in place of an earlier one."""
         old = self.all.get(new.trial)
         # Without a change there is nothing for `Observed` to renew.
@@ -179,7 +179,7 @@ class OutcomeTable:
         self._by_replica.setdefault(new.started.replica, {})[new.trial] = completed
         self.by_architecture.setdefault(new.started.architecture, {})[new.trial] = new
 
-    def _remove(self, old: Outcome) -> None:
+    def _remove(self, old: TrialOutcome) -> None:
         self.points -= old.started.point > 0
         training = training_of(old.started.architecture, old.started.hyperparameters)
         self._trainings[training] -= 1
@@ -240,13 +240,13 @@ class Outcomes(OutcomeTable):
             if entry is not None and entry.started is not None:
                 self.put(self._outcome(entry, entry.started))
 
-    def _outcome(self, entry: TrialLedger, started: bodies.TrialStarted) -> Outcome:
+    def _outcome(self, entry: TrialLedger, started: bodies.TrialStarted) -> TrialOutcome:
         failed, end = entry.failed, entry.ended.body if entry.ended is not None else None
         if failed is not None or (end is not None and end.reason != "stopped"):
             self._open.discard(entry.trial)
         else:
             self._open.add(entry.trial)
-        return Outcome(
+        return TrialOutcome(
             trial=entry.trial,
             started=started,
             accuracy=best_quality(self._ledger, entry.trial),
