@@ -12,6 +12,7 @@ from typing import Any
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.files import atomic_file, can_write, read
+from aiperf.machine.node import NodeFacts
 from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.checksums import sealed, sealed_object
 from aiperf.run_directory.claim import Claim, PrimaryIdentity
@@ -32,9 +33,6 @@ PROBE_INTERVAL_S = 5.0
 
 WRITING_SHARE = 20
 """The description of all nodes may be large, and replicas may come one by one."""
-
-NodeFacts = dict[str, str | int | float | None]
-"""A replica's description of its machine."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from typing import Any
 from aiperf.clock import wait_awake
 from aiperf.errors import AiperfError, RunHeldError
 from aiperf.files import remove_temporaries
+from aiperf.machine.node import NodeFacts
 from aiperf.records.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
 from primary.background.heads import HeadLines
 from primary.background.keeper import ClaimKeeper
-from primary.context import Milestones, NodeFacts, RunContext, SystemFile, recorded_files
+from primary.context import Milestones, RunContext, SystemFile, recorded_files
 from primary.display.state import LiveRun
 from primary.managers import EndReason
 from primary.nodes.placement import PlacementCheck

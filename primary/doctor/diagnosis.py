@@ -32,7 +32,7 @@ END_GRACE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class ExaminerSettings:
     """Common settings of the examiners of all nodes."""
 
     config: RunConfig
@@ -45,34 +45,34 @@ class Visit:
     limit_s: float
 
 
-async def examine_nodes(visit: Visit) -> tuple[dict[int, Answer], dict[int, str]]:
+async def examine_nodes(settings: ExaminerSettings) -> tuple[dict[int, Answer], dict[int, str]]:
     """The answers by replica, and the reasons of those that gave none."""
-    replicas = range(visit.config.run.replicas)
-    results = await asyncio.gather(*(_examine(visit, replica) for replica in replicas))
+    replicas = range(settings.config.run.replicas)
+    results = await asyncio.gather(*(_examine(settings, replica) for replica in replicas))
     answers = {replica: result for replica, result in enumerate(results) if isinstance(result, Answer)}
     return answers, {replica: result for replica, result in enumerate(results) if isinstance(result, str)}
 
 
-async def _examine(visit: Visit, replica: int) -> Answer | str:
+async def _examine(settings: ExaminerSettings, replica: int) -> Answer | str:
     module = python_module(
         "replica.agent.examine",
         "--replica",
         str(replica),
         "--share",
-        str(visit.launcher.per_node),
-        python=visit.config.environment.python,
+        str(settings.launcher.per_node),
+        python=settings.config.environment.python,
     )
-    command = on_node(visit.config.environment, module)
-    spec = ReplicaSpec(replica, command, visit.folder / f"examiner-{replica:04d}.log")
+    command = on_node(settings.config.environment, module)
+    spec = ReplicaSpec(replica, command, settings.folder / f"examiner-{replica:04d}.log")
     process: ReplicaProcess | None = None
     try:
-        async with asyncio.timeout(visit.limit_s):
-            process = await visit.launcher.start(spec)
-            answer = await _ask(visit, process, Talk(spec.log))
+        async with asyncio.timeout(settings.limit_s):
+            process = await settings.launcher.start(spec)
+            answer = await _ask(settings, process, Talk(spec.log))
         return replace(answer, talk=tuple(await asyncio.to_thread(talk_in, spec.log)))
     except TimeoutError:
         known = await process.explain() if process is not None else ""
-        return f"no answer within {format_duration(visit.limit_s)}{f'; {known}' if known else ''}{_end_of(spec.log)}"
+        return f"no answer within {format_duration(settings.limit_s)}{f'; {known}' if known else ''}{_end_of(spec.log)}"
     except EOFError:
         assert process is not None
         known = await process.explain()
@@ -84,11 +84,11 @@ async def _examine(visit: Visit, replica: int) -> Answer | str:
             await process.cancel(END_GRACE_S)
 
 
-async def _ask(visit: Visit, process: ReplicaProcess, talk: Talk) -> Answer:
-    request = ExamineRequest(config=visit.config, folder=str(visit.folder), steps=visit.steps)
+async def _ask(settings: ExaminerSettings, process: ReplicaProcess, talk: Talk) -> Answer:
+    request = ExamineRequest(config=settings.config, folder=str(settings.folder), steps=settings.steps)
     await process.send(write_request(request))
-    samples = [await _clock_offset(visit.clock, process, talk)]
-    samples += [await _clock_offset(visit.clock, process) for _ in range(CLOCK_SAMPLES - 1)]
+    samples = [await _clock_offset(settings.clock, process, talk)]
+    samples += [await _clock_offset(settings.clock, process) for _ in range(CLOCK_SAMPLES - 1)]
     # The first round trip includes the start of the program, which makes it the longest.
     await process.send(encode(BeginExamination()))
     offset = min(samples, key=lambda sample: sample.uncertainty_ms)
@@ -154,8 +154,8 @@ def diagnose(order: Order, clock: Clock) -> list[Finding]:
             launcher = make_launcher(order.config, clock)
             # The steps of a probe are those of AutoML's initial architecture.
             steps = 0 if evidence.is_science else order.steps
-            visit = Visit(order.config, launcher, clock, folder, steps, order.limit_s)
-            answers, silent = asyncio.run(examine_nodes(visit))
+            settings = ExaminerSettings(order.config, launcher, clock, folder, steps, order.limit_s)
+            answers, silent = asyncio.run(examine_nodes(settings))
         finally:
             remove_folder(folder)
         evidence = replace(evidence, answers=answers, silent=silent, per_node=launcher.per_node)

@@ -134,8 +134,8 @@ def state_in_words(actor: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
     return f"its actor is pending: {node.title} lacks free resources (of tasks or placement groups), or starts slowly"
 
 
-class Host:
-    """An actor that has a whole node."""
+class HeldNode:
+    """A whole node, which an actor of this run has."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

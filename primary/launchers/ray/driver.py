@@ -30,8 +30,8 @@ class Driver:
         self._connecting = asyncio.Lock()
         self._connected = False
         self._places: dict[int, asyncio.Lock] = {}
-        self._hosts: dict[int, cluster.Host] = {}
-        self._replicas: dict[int, tuple[cluster.Host, int]] = {}
+        self._hosts: dict[int, cluster.HeldNode] = {}
+        self._replicas: dict[int, tuple[cluster.HeldNode, int]] = {}
         self._numbers = itertools.count()
 
     async def start(self, replica: int, **words: Any) -> int:
@@ -62,7 +62,7 @@ class Driver:
                 ) from None
             self._connected = True
 
-    async def _begin(self, place: int, replica: int) -> cluster.Host:
+    async def _begin(self, place: int, replica: int) -> cluster.HeldNode:
         """An actor on the node of a place, or on one that replaces it."""
         end_s = self._clock.monotonic_s() + self._wait_s
         while (
@@ -71,7 +71,7 @@ class Driver:
             if self._clock.monotonic_s() >= end_s:
                 raise LaunchError(f"no node for replica {replica}: {self._placement.shortage()}")
             await self._clock.sleep(0.5)
-        host = await asyncio.to_thread(cluster.Host, node)
+        host = await asyncio.to_thread(cluster.HeldNode, node)
         try:
             async with asyncio.timeout(max(1.0, end_s - self._clock.monotonic_s())):
                 await host.ready()

@@ -18,7 +18,7 @@ from primary.launchers.ray.calls import CHUNK_BYTES, serve
 GRACE_S = 5.0
 
 
-class Host:
+class NodeCommands:
     """The commands on this node, by number."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Host:
 async def _serve() -> None:
     output = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    host = Host()
+    host = NodeCommands()
     await serve(output, {call.__name__: call for call in (host.start, host.read, host.write, host.wait, host.cancel)})
     await host.end()
 

@@ -106,7 +106,7 @@ def test_accelerators_of_any_name_are_found_and_claimed(monkeypatch: pytest.Monk
             return None
 
     monkeypatch.setattr(ray, "remote", lambda _actor: Remote())
-    cluster.Host(Node("ab" * 28, "tpu", 4, 0, (("TPU", 4.0),)))
+    cluster.HeldNode(Node("ab" * 28, "tpu", 4, 0, (("TPU", 4.0),)))
     assert (claimed["num_cpus"], claimed["num_gpus"], claimed["resources"]) == (4, 0, {"TPU": 4.0})
 
 
