@@ -8,8 +8,6 @@ from pathlib import Path
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
-from aiperf.facts import BuiltFacts
-from aiperf.source_code import source_hash
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.collectives.contract import Collective
@@ -21,8 +19,7 @@ from replica.trainer.hybrid.training import Trained
 from replica.trainer.model import builder, built, optimisers, weights
 from replica.trainer.model.weights import BestWeights
 from replica.trainer.schedules import linear_rate
-from replica.trainer.settings import framework_variables
-from replica.trainer.training import TrainingInputs
+from replica.trainer.training import TrainingInputs, built_facts
 from workloads import Workload
 
 
@@ -54,18 +51,8 @@ class ReadyTraining:
         inputs = TrainingInputs(workload, source, collective, request, linear_rate(request))
         self._training = training_of(steps, inputs, trained, clock)
         self._training.warm_up()
-        self.built = BuiltFacts(
-            architecture=found,
-            compute=built.compute_types(self._model),
-            devices=collective.gather(framework.device(collective.local_rank)),
-            framework=framework.name(),
-            source_hash=source_hash(),
-            environment=framework_variables(),
-            fingerprint=fingerprint_of(request, dataset, collective.rank, collective.size),
-            compiled=steps.compiled(),
-            places=collective.gather_places(),
-        )
-        """Facts of the model that rank 0 has built, and the devices and places of all ranks."""
+        fingerprint = fingerprint_of(request, dataset, collective.rank, collective.size)
+        self.built = built_facts(framework, collective, self._model, steps, found, fingerprint)
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train, or evaluate weights; True if patience ended it. Raises TrialFailedError."""

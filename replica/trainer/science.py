@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
-from aiperf.facts import BuiltFacts, EpochFacts
-from aiperf.source_code import source_hash
+from aiperf.facts import EpochFacts
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.collectives.contract import Collective
@@ -20,13 +19,12 @@ from replica.trainer.data.science.source import ScienceSource
 from replica.trainer.framework import Framework, TaskSteps
 from replica.trainer.hybrid.leading import training_of
 from replica.trainer.hybrid.training import Trained
-from replica.trainer.model import builder, built
+from replica.trainer.model import builder
 from replica.trainer.model.optimisers import build_scheduled
 from replica.trainer.schedules import ScheduledRate
-from replica.trainer.settings import framework_variables
 from replica.trainer.tasks import TASKS
 from replica.trainer.tasks.contract import Measures, Task, trained_variables
-from replica.trainer.training import FinalQuality, TrainingInputs
+from replica.trainer.training import FinalQuality, TrainingInputs, built_facts
 from workloads.contract import Batch, Sums
 from workloads.data import find_set
 from workloads.science import SCIENCE
@@ -196,18 +194,8 @@ class ReadyScience:
         self._training = training_of(compiled, inputs, trained, clock)
         self._training.warm_up()
         compiled.take_rows()  # of the blank example
-        self.built = BuiltFacts(
-            architecture=next(iter(size.networks.values()))().hash,
-            compute=built.compute_types(task.network),
-            devices=collective.gather(framework.device(collective.local_rank)),
-            framework=framework.name(),
-            source_hash=source_hash(),
-            environment=framework_variables(),
-            fingerprint=dataset.fingerprint,
-            compiled=compiled.compiled(),
-            places=collective.gather_places(),
-        )
-        """Facts of the networks that rank 0 has built, and the devices and places of all ranks."""
+        architecture = next(iter(size.networks.values()))().hash
+        self.built = built_facts(framework, collective, task.network, compiled, architecture, dataset.fingerprint)
 
     def run(self, begin: Begin, report: Reporter) -> bool:
         """Train; True if the target ended it. Raises TrialFailedError."""

@@ -19,18 +19,47 @@ from numpy.typing import NDArray
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
-from aiperf.facts import EpochFacts, ProgressFacts
+from aiperf.facts import BuiltFacts, EpochFacts, ProgressFacts
 from aiperf.rules.rounds import out_of_patience
 from aiperf.run_directory.step_evidence import append_rows, hash_rows, hash_weights, rows_of
+from aiperf.source_code import source_hash
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.checkpoints import Checkpoint, Checkpoints, Taken
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.contract import Batches, DataSource, RankShare, blank_batch
-from replica.trainer.framework import CompiledSteps
+from replica.trainer.framework import CompiledSteps, Framework, TaskSteps
+from replica.trainer.model import built
 from replica.trainer.model.weights import BestWeights
 from replica.trainer.schedules import Rate
+from replica.trainer.settings import framework_variables
 from workloads.contract import Sums, TrainedWorkload
+
+
+def built_facts(
+    framework: Framework,
+    collective: Collective,
+    model: Any,
+    steps: CompiledSteps | TaskSteps,
+    architecture: str,
+    fingerprint: str | None,
+) -> BuiltFacts:
+    """Facts of the model that rank 0 has built, and the devices and places of all ranks.
+
+    Every rank calls it: it gathers.
+    """
+    return BuiltFacts(
+        architecture=architecture,
+        compute=built.compute_types(model),
+        devices=collective.gather(framework.device(collective.local_rank)),
+        framework=framework.name(),
+        source_hash=source_hash(),
+        environment=framework_variables(),
+        fingerprint=fingerprint,
+        compiled=steps.compiled(),
+        places=collective.gather_places(),
+    )
+
 
 # Input pipelines of the epochs, filled ahead.
 #
