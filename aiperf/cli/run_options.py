@@ -22,7 +22,7 @@ SHORTHANDS = {
     "launcher": ("run.launcher", "NAME", "where replicas run: local, slurm, scheduler, ssh or ray"),
     "exclude": ("run.exclude", "FILE|LIST", "nodes that get no replica: a host list, or a file of names"),
     "address": ("ray.address", "ADDRESS", "the Ray cluster of --launcher ray: auto, or HOST:PORT"),
-    "manager": ("run.manager", "NAME", "when replicas get jobs: native, or nni (needs the extra [nni])"),
+    "manager": ("run.manager", "NAME", "what paces jobs: native, or nni, Neural Network Intelligence (extra [nni])"),
     "duration": ("run.duration", "TIME", "wall time of the run: 90s, 5m, 1h30m, 12h"),
     "dataset": ("run.dataset", "NAME", "data set: imagenet, digits (embedded) or images (any)"),
     "data_dir": ("run.data_dir", "DIR", "directory of the data set (see: aiperf dataset)"),

@@ -41,7 +41,7 @@ class LaunchSection(Section):
 
     parallel: int = Field(64, ge=1, le=4096)
     """Replicas that are started at the same time by launchers that start one by one: local, ssh,
-    and the starters of schedulers. By ssh, at most 8 of them are on the same host.
+    and the programs of schedulers (`pbsdsh`). By ssh, at most 8 of them are on the same host.
     """
 
 

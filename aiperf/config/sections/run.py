@@ -49,8 +49,8 @@ class RunSection(Section):
     ([trust.md](trust.md#heads)). A URL gets it by POST, and is a part of the published records.
     """
     manager: Literal["native", "nni"] = "native"
-    """Manager of the jobs: a replica gets its next one at once (`native`), or from NNI
-    ([nni.md](nni.md)).
+    """Manager of the jobs: a replica gets its next one at once (`native`), or from NNI,
+    Neural Network Intelligence ([nni.md](nni.md)).
     """
     start_timeout: Duration = 600.0
     """Longest wait for replicas that are not ready at the start; late ones join the run."""
@@ -132,7 +132,7 @@ class ReplicaSection(Section):
     TensorFlow, `processes` for others."""
     interface: Interface | None = None
     """Network interface between the nodes of a replica, as `ip link` names it; default: the
-    starter's choice.
+    choice of the program that starts the ranks (`rank_starter`).
     """
     warm_up: bool = True
     """Warm up the next trial's ranks while the current trial trains."""
