@@ -1,4 +1,4 @@
-"""A workload's loss and metrics as Keras functions."""
+"""Losses and metrics as Keras functions, and models up to the logits that losses are made of."""
 
 from collections.abc import Callable
 from functools import partial
@@ -51,6 +51,14 @@ def _smooth(labels: Any, smoothing: float) -> Any:
     """
     share = float(np.float32(smoothing) / np.float32(labels.shape[-1]))
     return labels * (1.0 - smoothing) + share
+
+
+def cross_entropy_of_logits(logits: Any, labels: Any) -> Any:
+    """Minus the logarithm of the label's probability, by element; labels are from 0 to 1.
+
+    The form max(x, 0) - x z + log(1 + exp(-|x|)) overflows for no logit x.
+    """
+    return keras.ops.maximum(logits, 0.0) - logits * labels + keras.ops.log1p(keras.ops.exp(-keras.ops.abs(logits)))
 
 
 def without_softmax(model: Any) -> Any | None:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.container import Networks, redraw
-from replica.trainer.model.objectives import logits_of
-from replica.trainer.tasks.binary import cross_entropy_of_logits
+from replica.trainer.model.objectives import cross_entropy_of_logits, logits_of
 from replica.trainer.tasks.contract import Measures, Part
 from workloads.networks import discriminator, generator
 from workloads.settings.generation import GenerationSettings

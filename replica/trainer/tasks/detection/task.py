@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from replica.trainer.model.builder import build_model, check_model
 from replica.trainer.model.container import Networks, redraw
-from replica.trainer.model.objectives import logits_of
+from replica.trainer.model.objectives import cross_entropy_of_logits, logits_of
 from replica.trainer.model.roi_align import Grid, align
-from replica.trainer.tasks.binary import cross_entropy_of_logits
 from replica.trainer.tasks.contract import Measures, Part
 from replica.trainer.tasks.detection.boxes import (
     area,

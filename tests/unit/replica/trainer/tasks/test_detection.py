@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from replica.trainer.model.builder import set_up
-from replica.trainer.tasks.binary import cross_entropy_of_logits
+from replica.trainer.model.objectives import cross_entropy_of_logits
 from replica.trainer.tasks.detection.boxes import cross_entropy, decode, mean_of, shift_loss, smooth_l1
 from replica.trainer.tasks.detection.precision import overlaps
 from replica.trainer.tasks.detection.task import Detection, detect
