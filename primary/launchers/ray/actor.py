@@ -14,7 +14,7 @@ class NodeActor:
         self._host = Callee(python_module("primary.launchers.ray.host"))
 
     async def call(self, method: str, words: dict[str, Any]) -> tuple[Any, tuple[str, bool] | None]:
-        """The result of a call to the host process, or why it is refused and if it may be tried again."""
+        """The result of a call to the host process, or why it is refused and if to try again."""
         try:
             return await self._host.call(method, **words), None
         except LaunchError as error:
