@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -71,6 +71,8 @@ class Telemetry:
     nodes: tuple[NodeSeries, ...]
     unreadable: Mapping[str, int]
     """Lines that cannot be read, by the name of the file."""
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """The node of each writer: of several, the first that was sampled, which is its agent's."""
 
     @property
     def unreadable_lines(self) -> int:
@@ -158,6 +160,7 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
     healths: dict[str, list[tuple[float, float, Health]]] = {}
     writers: dict[str, set[str]] = {}
     unreadable: dict[str, int] = {}
+    began: dict[str, tuple[float, str]] = {}
     for name, own_writers, host, samples, bad, counters, health in (future.result() for future in read):
         if bad:
             unreadable[name] = bad
@@ -166,6 +169,9 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
             writers.setdefault(host, set()).add(own_writers[-1][1] if own_writers else "")
             for (begin, writer), (end, _) in pairwise([*own_writers, (len(samples), "")]):
                 samples[begin:end, 0] -= offsets_ms.get(writer, 0)
+                if end > begin:
+                    first = float(samples[begin, 0]), host
+                    began[writer] = min(first, began.get(writer, first))
             offset_ms = offsets_ms.get(own_writers[-1][1], 0) if own_writers else 0
             moved = Health(tuple(sign.moved(offset_ms) for sign in health.signs), health.recorded)
             healths.setdefault(host, []).append((float(samples[:, 0].min()), float(samples[:, 0].max()), moved))
@@ -174,7 +180,7 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
         recorded = frozenset().union(*(health.recorded for _, _, health in healths[host]))
         known = {"writers": frozenset(writers[host]), "signs": _signs(healths[host]), "recorded": recorded}
         nodes.append(_series(host, parts, **known))
-    return Telemetry(tuple(nodes), unreadable)
+    return Telemetry(tuple(nodes), unreadable, {writer: host for writer, (_, host) in began.items()})
 
 
 def _signs(files: Sequence[tuple[float, float, Health]]) -> tuple[Sign, ...]:

@@ -97,6 +97,12 @@ class Spans:
         """Some of the rows."""
         return Spans(self.phases[wanted], self.trials[wanted], self.begins_s[wanted], self.ends_s[wanted])
 
+    def within(self, begin_s: float, end_s: float) -> Spans:
+        """The rows as far as they are between two moments."""
+        begins, ends = np.maximum(self.begins_s, begin_s), np.minimum(self.ends_s, end_s)
+        kept = ends > begins
+        return Spans(self.phases[kept], self.trials[kept], begins[kept], ends[kept])
+
     def of(self, *phases: str) -> Spans:
         """The rows of some phases."""
         return self.only(np.isin(self.phases, [code(phase) for phase in phases]))

@@ -199,7 +199,7 @@ class ReplicaPart(Part):
     process of it lived) from the start of the run to its end.
     """
     node: str | None = None
-    """Name of its node; null if it is not known."""
+    """Name of its node, the last one if it moved; null if it is not known."""
     working_ops: float | None = None
     """`operations` / seconds of training and evaluation; null without any."""
     input_s: float | None = None

@@ -5,19 +5,21 @@ evaluation are productive if their work counts and was not done before; everythi
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.records.entries import TrialLedger
+from aiperf.records.entries import TrialLedger, when
 from aiperf.records.ledger import Ledger
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import GoodputPart, LostPart, NodeHoursPart
 from analysis.report.intervals import Spans, code
 from analysis.report.model import ReplicaPart
+from analysis.report.phases import entry_of
 from analysis.report.rates.work_intervals import WorkIntervals
 
 PRODUCTIVE, LOST, REPEATED, UNREPORTED = "productive", "lost", "repeated", "unreported"
@@ -102,9 +104,11 @@ def goodput_part(
     on_accelerators, weights = any(part.accelerators for part in replicas), _weights(data, replicas)
     nodes: dict[str, Counter[str]] = defaultdict(Counter)
     for part in replicas:
-        weight, own = weights[part.replica], seconds_of(phases[part.replica], windows)
-        name = part.node or f"replica {part.replica}"
-        nodes[name].update({cause: weight * seconds / HOUR_S for cause, seconds in own.items()})
+        weight, spans = weights[part.replica], phases[part.replica]
+        for name, begin_s, end_s in _stays(data, part):
+            own = seconds_of(spans.within(begin_s, end_s), windows)
+            if own or end_s == inf:
+                nodes[name].update({cause: weight * seconds / HOUR_S for cause, seconds in own.items()})
     total: Counter[str] = Counter()
     for hours in nodes.values():
         total.update(hours)
@@ -119,6 +123,19 @@ def goodput_part(
         interruptions=interruptions,
         mean_time_between_interruptions_h=data.duration_ms / 1000 / HOUR_S / interruptions if interruptions else None,
     )
+
+
+def _stays(data: RunData, part: ReplicaPart) -> Iterator[tuple[str, float, float]]:
+    """The nodes of a replica in turn, each with the seconds of the run at which it came and left.
+
+    system.json describes the last one only; samples name the node of every start. The time from a
+    loss to the next start is lost on the node that was lost.
+    """
+    last, start_ms = part.node or f"replica {part.replica}", data.start_ms or 0
+    arrivals = sorted(entry_of(data, part.replica).arrivals, key=when)
+    names = [data.telemetry.hosts.get(arrival.body.writer, last) for arrival in arrivals[:-1]]
+    leaves = [(arrival.time_ms - start_ms) / 1000 for arrival in arrivals[1:]]
+    yield from zip([*names, last], [-inf, *leaves], [*leaves, inf], strict=True)
 
 
 def _weights(data: RunData, replicas: Sequence[ReplicaPart]) -> dict[int, float]:

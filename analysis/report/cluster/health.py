@@ -12,6 +12,7 @@ from aiperf.clock import format_utc
 from aiperf.config.duration import format_duration
 from aiperf.machine.health_kinds import KINDS, SLOWED
 from analysis.reading.health import Sign
+from analysis.reading.integrity.view import replica_of
 from analysis.reading.telemetry import NodeSeries
 from analysis.report.estimates import HealthPart, SignPart
 from analysis.report.physics import DevicesAtWork
@@ -74,13 +75,11 @@ def health_notices(part: HealthPart) -> tuple[str, ...]:
 
 
 def _working(run: DevicesAtWork) -> dict[str, list[WorkIntervals]]:
-    """The working times of the replicas of each node."""
-    found: dict[str, list[WorkIntervals]] = {}
-    for replica, working in run.busy.items():
-        machine = run.machines.get(replica)
-        if machine is not None and machine.host:
-            found.setdefault(machine.host, []).append(working)
-    return found
+    """The working times of the replicas that sampled each node, or whose last one it is."""
+    found = {node.host: {replica_of(writer) for writer in node.writers} for node in run.data.telemetry.nodes}
+    for replica, machine in run.machines.items():
+        found.setdefault(machine.host or "", set()).add(replica)
+    return {host: [run.busy[own] for own in run.busy if own in replicas] for host, replicas in found.items()}
 
 
 def _signs(node: NodeSeries, working: list[WorkIntervals], run: tuple[int, int]) -> Iterator[SignPart]:

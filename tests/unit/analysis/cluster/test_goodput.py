@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.clock import format_utc
 from aiperf.records.bodies import PhaseBegan, RunEnded
 from aiperf.wire.messages import Phase
 from analysis.output.page.vocabulary import goodput
@@ -79,6 +80,30 @@ def test_replicas_that_share_accelerators_have_no_more_hours_than_these(tmp_path
     run = HandMadeRun(tmp_path, {"run.replicas": 4}).at(0).release(100, replicas=4)
     run.paths.system.write_text(json.dumps({str(n): {"host": "n", "accelerators": 2} for n in range(4)}))
     assert part_of(run.end(100)).hours == pytest.approx(2 * 100 / 3600)
+
+
+def sampled(run: HandMadeRun, host: str, t_s: float) -> None:
+    """A sample of the node of replica 0 as it is now."""
+    writer = run.replicas[0].name
+    file = run.paths.telemetry_file(f"{writer}-{host}")
+    file.parent.mkdir(exist_ok=True)
+    lines = ({"version": 1, "host": host, "writer": writer}, {"time": format_utc(T0_MS + round(1000 * t_s))})
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_hours_belong_to_the_node_on_which_the_replica_was_then(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(5).start_trial(1)
+    sampled(run, "n1", 1)
+    phase(run, 10, "train").at(30).epoch(1, 1, correct=180)
+    run.at(50).lose(0).at(70).rejoin()
+    sampled(run, "n2", 71)
+    run.paths.system.write_text(json.dumps({"0": {"host": "n2"}}))
+    part = part_of(run.end(100))
+    seconds = {node.node: round(3600 * node.hours, 6) for node in part.nodes}
+    assert seconds == {"n1": 70.0, "n2": 30.0}, "what was lost until it was replaced is lost on the old node"
+    (old,) = [node for node in part.nodes if node.node == "n1"]
+    assert 3600 * old.productive_h == pytest.approx(20)
+    assert {lost.cause for lost in old.lost} == {"down", "lost", "idle"}
 
 
 def interrupt(run: HandMadeRun, now_s: int) -> None:

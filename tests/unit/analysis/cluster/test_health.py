@@ -54,6 +54,14 @@ def test_a_device_that_was_slowed_down_in_counted_work_is_a_notice(tmp_path: Pat
     assert not any("GPU-1" in problem for problem in problems)
 
 
+def test_a_node_that_was_replaced_in_the_run_was_slowed_down_in_counted_work(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    write(run, {t: card(CLOCKS_EVENT_REASONS=0x40 if t == 20 else 0) for t in range(0, 101, 10)}, run.replicas[0].name)
+    run.paths.system.write_text(json.dumps({"0": {"host": "n2", "accelerators": 2, "accelerator": "NVIDIA H200"}}))
+    (sign,) = part_of(run).signs
+    assert (sign.node, sign.working, sign.grave) == (HOST, 1, True)
+
+
 def test_a_device_that_was_slowed_down_without_work_is_no_notice(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     write(run, {t: card(CLOCKS_EVENT_REASONS=0x40 if t > 50 else 0) for t in range(0, 101, 10)})
