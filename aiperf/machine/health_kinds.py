@@ -47,6 +47,9 @@ NODE_COUNTERS = (
 SUMS = frozenset({"infiniband_errors", "infiniband_link_downs", "nfs_retransmissions", "nfs_timeouts"})
 """Those that add up ports or mounts, of which one may be away for a time."""
 
+OF_REPLICAS = frozenset({"cpu_quota_held_s"})
+"""Those of a sampling process's control group, which differ between the replicas of a node."""
+
 STATES = ("slowed", "remap_failure", "pcie_width", "xid")
 """Signs of an accelerator that are no counters."""
 

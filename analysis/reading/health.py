@@ -18,6 +18,7 @@ from aiperf.machine.health_kinds import (
     CARD_COUNTERS,
     CLOCK_EVENTS,
     NODE_COUNTERS,
+    OF_REPLICAS,
     PCIE_MAX_WIDTH,
     PCIE_WIDTH,
     PROGRAM_XIDS,
@@ -39,10 +40,17 @@ class Sign:
     times_ms: Series
     values: Series
     """Growth of a counter since the sample before; else the value of the state."""
+    replica: int | None = None
+    """The replica whose processes have it; None: all of the node."""
 
-    def moved(self, offset_ms: float) -> Sign:
-        """The same on a clock that is behind by so much."""
-        return Sign(self.kind, self.device, self.times_ms - offset_ms, self.values)
+    def moved(self, offset_ms: float, replica: int | None) -> Sign:
+        """The same on a clock that is behind by so much, in the samples of a replica."""
+        own = replica if self.kind in OF_REPLICAS else None
+        return Sign(self.kind, self.device, self.times_ms - offset_ms, self.values, own)
+
+    def only(self, wanted: NDArray[np.bool_]) -> Sign:
+        """Some of the samples."""
+        return Sign(self.kind, self.device, self.times_ms[wanted], self.values[wanted], self.replica)
 
 
 @dataclass(frozen=True, slots=True)

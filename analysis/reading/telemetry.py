@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.health import Health, Sign
+from analysis.reading.integrity.view import replica_of
 from analysis.reading.meters.integration import Curve, Kind, curve_of
 from analysis.reading.samples import COLUMNS, Counters, FileSamples, Series, read_samples
 from analysis.reading.workers import Workers
@@ -157,7 +159,7 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
     Lines that cannot be read are counted and left out.
     """
     by_host: dict[str, list[tuple[Series, Counters]]] = {}
-    healths: dict[str, list[tuple[float, float, Health]]] = {}
+    healths: dict[str, list[_OfFile]] = {}
     writers: dict[str, set[str]] = {}
     unreadable: dict[str, int] = {}
     began: dict[str, tuple[float, str]] = {}
@@ -172,33 +174,49 @@ def gather_telemetry(read: Iterable[Future[FileSamples]], offsets_ms: Mapping[st
                 if end > begin:
                     first = float(samples[begin, 0]), host
                     began[writer] = min(first, began.get(writer, first))
-            offset_ms = offsets_ms.get(own_writers[-1][1], 0) if own_writers else 0
-            moved = Health(tuple(sign.moved(offset_ms) for sign in health.signs), health.recorded)
-            healths.setdefault(host, []).append((float(samples[:, 0].min()), float(samples[:, 0].max()), moved))
+            writer = own_writers[-1][1] if own_writers else ""
+            replica, offset_ms = replica_of(writer), offsets_ms.get(writer, 0)
+            moved = Health(tuple(sign.moved(offset_ms, replica) for sign in health.signs), health.recorded)
+            times = samples[:, 0]
+            healths.setdefault(host, []).append(_OfFile(float(times.min()), float(times.max()), replica, moved))
     nodes = []
     for host, parts in sorted(by_host.items()):
-        recorded = frozenset().union(*(health.recorded for _, _, health in healths[host]))
+        recorded = frozenset().union(*(file.health.recorded for file in healths[host]))
         known = {"writers": frozenset(writers[host]), "signs": _signs(healths[host]), "recorded": recorded}
         nodes.append(_series(host, parts, **known))
     return Telemetry(tuple(nodes), unreadable, {writer: host for writer, (_, host) in began.items()})
 
 
-def _signs(files: Sequence[tuple[float, float, Health]]) -> tuple[Sign, ...]:
-    """The signs of a node in all of its files, of which each has the first and the last time.
+class _OfFile(NamedTuple):
+    """Health in a file: its first and last time, and the replica that wrote it."""
+
+    first_ms: float
+    last_ms: float
+    replica: int | None
+    health: Health
+
+
+def _signs(files: Sequence[_OfFile]) -> tuple[Sign, ...]:
+    """The signs of a node in all of its files.
 
     Several processes may sample a node at a time, and see the same counters: of a time that more
-    than one of them covers, the file that began first has the signs.
+    than one of them covers, the file that began first has the signs. Those of a replica are in its
+    own files alone.
     """
-    found: dict[tuple[str, str], list[Sign]] = {}
-    covered = -np.inf
-    for _, last_ms, health in sorted(files, key=lambda file: file[:2]):
-        for sign in health.signs:
-            new = sign.times_ms > covered
+    found: dict[tuple[str, str, int | None], list[Sign]] = {}
+    covered: dict[int | None, float] = {}
+    for file in sorted(files, key=attrgetter("first_ms", "last_ms")):
+        for sign in file.health.signs:
+            new = sign.times_ms > covered.get(sign.replica, -np.inf)
             if new.any():
-                kept = Sign(sign.kind, sign.device, sign.times_ms[new], sign.values[new])
-                found.setdefault((sign.kind, sign.device), []).append(kept)
-        covered = max(covered, last_ms)
+                found.setdefault((sign.kind, sign.device, sign.replica), []).append(sign.only(new))
+        for whose in (None, file.replica):
+            covered[whose] = max(covered.get(whose, -np.inf), file.last_ms)
     return tuple(
-        Sign(*which, np.concatenate([sign.times_ms for sign in own]), np.concatenate([sign.values for sign in own]))
-        for which, own in found.items()
+        replace(
+            own[0],
+            times_ms=np.concatenate([sign.times_ms for sign in own]),
+            values=np.concatenate([sign.values for sign in own]),
+        )
+        for own in found.values()
     )

@@ -193,6 +193,8 @@ class SignPart(Part):
     """Name of the node."""
     device: str | None
     """UUID of the accelerator, else its number; null: the node itself."""
+    replica: int | None = None
+    """Replica whose control group a CPU quota held up; null: a sign of the node for all of them."""
     kind: str
     """Kind of the sign (`aiperf.machine.health_kinds`), such as slowed or ecc_uncorrected."""
     samples: int

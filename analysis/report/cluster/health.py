@@ -65,7 +65,9 @@ def health_part(run: DevicesAtWork) -> HealthPart:
         nodes=len(nodes),
         recorded={kind: recorded[kind] for kind in KINDS if recorded[kind]},
         not_recorded=tuple(kind for kind in KINDS if not recorded[kind]),
-        signs=tuple(sorted(signs, key=lambda sign: (not sign.grave, sign.node, sign.device or "", sign.kind))),
+        signs=tuple(
+            sorted(signs, key=lambda sign: (not sign.grave, sign.node, sign.device or "", sign.kind, sign.replica or 0))
+        ),
     )
 
 
@@ -88,19 +90,21 @@ def _signs(node: NodeSeries, working: list[WorkIntervals], run: tuple[int, int])
         within = (sign.times_ms >= start_ms) & (sign.times_ms <= end_ms)
         if not within.any():
             continue
-        times, values = sign.times_ms[within], sign.values[within]
+        own = sign.only(within)
+        times, values = own.times_ms, own.values
         busy = reduce(or_, (inside(times, each) for each in working), np.zeros(len(times), bool))
         grave = sign.kind in GRAVE or (sign.kind in SLOWING and bool(busy.any()))
         yield SignPart(
             node=node.host,
             device=sign.device or None,
+            replica=sign.replica,
             kind=sign.kind,
             samples=len(times),
             working=int(busy.sum()),
             amount=_amount(sign.kind, values),
             first_t_s=(float(times[0]) - start_ms) / 1000,
             grave=grave,
-            text=_text(Sign(sign.kind, sign.device, times, values), int(busy.sum()), start_ms),
+            text=_text(own, int(busy.sum()), start_ms),
         )
 
 
@@ -114,6 +118,7 @@ def _amount(kind: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> 
 def _text(sign: Sign, working: int, start_ms: int) -> str:
     """A sign in words: the device, what it was, how often and when it was first seen."""
     who = f"accelerator {sign.device}: " if sign.device else ""
+    who = who if sign.replica is None else f"replica {sign.replica}: "
     first_ms = int(sign.times_ms[0])
     after = format_duration((first_ms - start_ms) / 1000)
     seen = f"first {after} after the start of the run, at {format_utc(first_ms)}"

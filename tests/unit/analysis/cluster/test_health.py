@@ -102,6 +102,21 @@ def test_processes_that_sample_one_node_see_its_counters_once(tmp_path: Path) ->
     assert (sign.amount, sign.samples) == (6.0, 5), "four of the first file, and two after its end in the other"
 
 
+def test_the_quota_of_each_replica_of_a_node_counts_by_itself(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    for replica, rate in enumerate((0.5, 0.1)):
+        held = {t: {"cpu_quota_held_s": rate * t, "nfs_timeouts": t} for t in range(0, 101, 10)}
+        write(run, held, writer=f"replica-{replica:04d}-1")
+    write(run, {t: {"cpu_quota_held_s": 0.1 * t} for t in range(0, 101, 10)}, writer="replica-0001-2")
+    signs = part_of(run).signs
+    assert [(sign.kind, sign.replica, sign.amount) for sign in signs] == [
+        ("cpu_quota_held_s", 0, 50.0),
+        ("cpu_quota_held_s", 1, 10.0),
+        ("nfs_timeouts", None, 100.0),
+    ]
+    assert signs[1].text.startswith("replica 1: seconds for which a CPU quota held threads up: 10; ")
+
+
 def test_states_that_are_not_well(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     samples: dict[float, dict[str, Any]] = {
