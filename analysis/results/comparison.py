@@ -176,9 +176,9 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
         ("operations per second of training", lambda r: _per_second(r, r.operations_total, "train", "evaluate")),
         ("images trained per second of training", lambda r: _per_second(r, r.images_trained, "train")),
         ("busy fraction", _busy),
-        ("operations per joule", lambda r: r.energy.operations_per_joule),
     ):
         yield Measure(label, value(first), value(second), "more")
+    yield Measure("operations per joule", *_per_joule(first, second), "more")
     yield from _workloads(first, second)
     yield Measure("trials", len(first.trials), len(second.trials), "neither")
     yield Measure("failures", len(first.failures), len(second.failures), "less", ONE)
@@ -189,6 +189,13 @@ def _measures(first: Report, second: Report) -> Iterator[Measure]:
     for phase in dict.fromkeys([*first.phases_s, *second.phases_s]):
         better = "neither" if phase in ("train", "evaluate") else "less"
         yield Measure(_of_phase(phase), _share(first, phase), _share(second, phase), better, LEAST_SHARE)
+
+
+def _per_joule(first: Report, second: Report) -> tuple[float | None, float | None]:
+    """Those of the second run if its energy has the basis of the first one's."""
+    one, other = first.energy, second.energy
+    others = bool(one.basis) and one.basis != other.basis
+    return one.comparable_per_joule, None if others else other.comparable_per_joule
 
 
 def _workloads(first: Report, second: Report) -> Iterator[Measure]:

@@ -259,7 +259,7 @@ def _ranked(rows: Iterable[Row], order: Order, rivals: dict[str, int]) -> Iterab
     first: Row | None = None
     above: set[int] = set()
     for row in rows:
-        unknown = getattr(row, ORDERS[order]) is None or (order == "energy" and not row.energy_basis)
+        unknown = getattr(row, ORDERS[order]) is None
         if row.status != "official" or unknown:
             yield row
             continue
@@ -303,7 +303,7 @@ def _row(result: RunResult, order: Order) -> Row:
         regulated_score_ops=report.regulated_score_ops,
         error=report.error,
         ops_per_accelerator=report.ops_per_accelerator,
-        operations_per_joule=report.energy.operations_per_joule,
+        operations_per_joule=report.energy.comparable_per_joule,
         status=result.status,
         source="recomputed" if result.recomputed else "as reported",
         origin=str(result.origin),

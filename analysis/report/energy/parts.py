@@ -184,6 +184,11 @@ class EnergyPart(Part):
     """What cannot be used of the files of meters."""
 
     @property
+    def comparable_per_joule(self) -> float | None:
+        """`operations_per_joule` if it can be compared with others of its basis; else None."""
+        return self.operations_per_joule if self.basis else None
+
+    @property
     def sensors_j(self) -> float | None:
         """Joules of the sensors that `basis` names; None if it names none."""
         parts = {ACCELERATORS: self.accelerators_j, CPUS: self.cpus_j}

@@ -82,7 +82,9 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     initial_ops: float | None
     """Operations per second on the initial architecture."""
     operations_per_joule: float | None
-    """Operations per joule of the measured energy."""
+    """Operations per joule; null without a basis of the energy."""
+    energy_basis: str | None = None
+    """Source, scope and level of the energy: operations per joule are compared within one basis."""
     share_train: float | None
     """Share of the replicas' time for training, as below for the other phases."""
     share_evaluate: float | None
@@ -232,7 +234,8 @@ def run_facts(result: RunResult) -> RunFacts:
         regulated_score_ops=report.regulated_score_ops,
         images_per_second=report.images_trained / trained_s if valid and trained_s else None,
         initial_ops=statistics.initial_ops if valid and statistics is not None else None,
-        operations_per_joule=report.energy.operations_per_joule if valid else None,
+        operations_per_joule=report.energy.comparable_per_joule if valid else None,
+        energy_basis=report.energy.basis,
         **{name: shares.get(name, 0.0) if valid and total_s else None for name in SHARES},
     ))  # fmt: skip
 

@@ -38,10 +38,16 @@ SPREAD = 1.96 * 1.4826
 OF_RUNS = ("score_ops", "regulated_score_ops", "images_per_second", "initial_ops", "operations_per_joule")
 """Measures of runs that are better if they are higher."""
 
+PER_JOULE = "operations_per_joule"
+"""The measure that is compared within one basis of the energy."""
+
 BUSY = frozenset({"share_train", "share_evaluate"})
 """Shares of time that are not a loss."""
 
-COLUMNS = ("system", "arrangement", "made", "version", "framework", "status", "accepted", *OF_RUNS, "error")
+COLUMNS = (
+    *("system", "arrangement", "made", "version", "framework", "status", "accepted"),
+    *(*OF_RUNS, "energy_basis", "error"),
+)
 
 By = Literal["system", "node"]
 
@@ -84,6 +90,8 @@ class TrendRow(Struct, frozen=True, kw_only=True):
     """Path of the result."""
     values: dict[str, float]
     """Measures that are known; none of an invalid run."""
+    energy_basis: str = ""
+    """Source, scope and level of the energy of a run; empty if it has no operations per joule."""
     regressions: tuple[Change, ...] = ()
     """Measures that are worse than in the results before."""
 
@@ -149,6 +157,7 @@ def trend_frame(series: Iterable[Series]) -> pd.DataFrame:
             "arrangement": each.arrangement,
             **{name: getattr(row, name) for name in ("made", "version", "framework", "status", "accepted")},
             **row.values,
+            "energy_basis": row.energy_basis,
             "regressions": ", ".join(item.measure for item in row.regressions),
             "origin": row.origin,
         }
@@ -181,6 +190,8 @@ def _runs(found: Sequence[Facts]) -> dict[Key, list[TrendRow]]:
         row = item.row
         if isinstance(row, RunFacts):
             values = {name: value for name in (*OF_RUNS, *SHARES) if (value := getattr(row, name)) is not None}
+            if not row.energy_basis:  # also of a store of an earlier AIPerf
+                values.pop(PER_JOULE, None)
             parts.setdefault(("run", row.system, row.arrangement, row.series), []).append(
                 TrendRow(
                     made=row.made,
@@ -190,6 +201,7 @@ def _runs(found: Sequence[Facts]) -> dict[Key, list[TrendRow]]:
                     accepted=accepted.get(row.identity),
                     origin=row.origin,
                     values={**values, "error": row.error},
+                    energy_basis=(row.energy_basis or "") if PER_JOULE in values else "",
                 )
             )
     return parts
@@ -305,13 +317,15 @@ def _median_deviation(values: Sequence[float]) -> float:
 def _changes(latest: Sequence[TrendRow], earlier: Sequence[TrendRow], deviation: Deviation) -> Iterator[Change]:
     """Each measure that both have, the latest results as their median."""
     for name in dict.fromkeys(name for row in latest for name in row.values):
-        values, before = _known(name, latest), _known(name, earlier)
+        basis = next((row.energy_basis for row in reversed(latest) if name in row.values), "")
+        values, before = _known(name, latest, basis), _known(name, earlier, basis)
         if before and values and name not in BUSY and name != "error":
             yield _change(name, values, before, SPREAD * deviation(before, values))
 
 
-def _known(name: str, rows: Sequence[TrendRow]) -> list[float]:
-    return [row.values[name] for row in rows if name in row.values]
+def _known(name: str, rows: Sequence[TrendRow], basis: str) -> list[float]:
+    """The values of a measure; operations per joule of one basis of the energy."""
+    return [row.values[name] for row in rows if name in row.values and (name != PER_JOULE or row.energy_basis == basis)]
 
 
 def _change(name: str, values: Sequence[float], earlier: Sequence[float], spread: float) -> Change:

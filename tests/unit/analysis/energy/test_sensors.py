@@ -11,9 +11,12 @@ import pytest
 
 from aiperf.clock import format_utc
 from aiperf.run_directory.paths import RunPaths
+from analysis.output.artifacts import openmetrics_text
 from analysis.reading.telemetry import NodeSeries, gather_telemetry, submit_telemetry
 from analysis.reading.workers import Workers
+from analysis.results.comparison import measures_of, values_of
 from tests.support.hand_made import T0_MS
+from tests.unit.analysis.result_store.made import base
 
 RUN_S, EVERY_S = 3600, 10
 AHEAD_MS = {"replica-0000-1": 0, "replica-0001-1": -7300, "replica-0002-1": 51_000}
@@ -84,3 +87,28 @@ def test_every_half_of_a_wave_has_its_own_energy(tmp_path: Path) -> None:
     found = node.cpu_energy(span)
     assert found is not None
     assert np.diff(found) == pytest.approx([joules(300) - joules(0), joules(600) - joules(300)], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ("sensors of accelerators", "sensors of accelerators", (2.0, 3.0)),
+        ("sensors of accelerators", "meters, Level 2: nodes", (2.0, None)),
+        ("sensors of accelerators", "", (2.0, None)),
+        ("", "", (None, None)),
+    ],
+)
+def test_operations_per_joule_are_given_with_a_basis_alone(
+    one: str, other: str, found: tuple[float | None, float | None]
+) -> None:
+    reports = [
+        base().model_copy(
+            update={"energy": base().energy.model_copy(update={"operations_per_joule": n, "basis": basis})}
+        )
+        for n, basis in ((2.0, one), (3.0, other))
+    ]
+    measures = {each.name: each for each in measures_of(*reports)}
+    assert (measures["operations per joule"].first, measures["operations per joule"].second) == found
+    assert values_of(reports[1])["operations per joule"] == (3.0 if other else None)
+    text = openmetrics_text(reports[0])
+    assert (f'basis="{one}"' in text) == ("aiperf_operations_per_joule" in text) == bool(one)

@@ -35,6 +35,20 @@ def worse(results: list[RunResult]) -> dict[str, list[str]]:
     return {row.origin: [item.measure for item in row.regressions] for row in series.rows if row.regressions}
 
 
+def spent(day: int, per_joule: float, basis: str) -> RunResult:
+    energy = base().energy.model_copy(update={"operations_per_joule": per_joule, "basis": basis})
+    return result(day, energy=energy)
+
+
+def test_operations_per_joule_are_compared_within_one_basis_of_the_energy() -> None:
+    sensors, meters = "sensors of accelerators", "meters, Level 2: nodes"
+    runs = [spent(0, 100.0, sensors), spent(1, 50.0, meters), spent(2, 30.0, ""), spent(3, 90.0, sensors)]
+    assert worse(runs) == {"runs/3": ["operations_per_joule"]}
+    (series,) = series_of(runs)
+    assert [row.values.get("operations_per_joule") for row in series.rows] == [100.0, 50.0, None, 90.0]
+    assert trend_frame([series])["energy_basis"].tolist() == [sensors, meters, "", sensors]
+
+
 BOTH = ["score_ops", "regulated_score_ops"]
 
 
