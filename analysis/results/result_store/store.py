@@ -117,6 +117,10 @@ def _look(path: Path, write: bool) -> None:
         raise RunDirectoryError(f"{path}: there is no store of results; make one with: aiperf store add RUN")
     if not exists and not path.parent.is_dir():
         raise RunDirectoryError(f"{path}: there is no folder {path.parent}")
+    if exists and not write and not path.stat().st_size:
+        raise RunDirectoryError(
+            f"{path}: is empty and has no results; add some with: aiperf store add RUN --store FILE"
+        )
 
 
 def is_store(path: Path) -> bool:
@@ -149,7 +153,9 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables of an empty file; two programs may do so at once."""
     with _transaction(connection):
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        # A database of another program says so before it has a table.
+        if tables or connection.execute("PRAGMA application_id").fetchone()[0]:
             _check(connection, path)
             _widen(connection)
             return

@@ -149,6 +149,10 @@ def execute(path: Path, statement: str) -> None:
         connection.execute(statement)
 
 
+def claimed(path: Path) -> None:
+    execute(path, "PRAGMA application_id = 7")
+
+
 def foreign(path: Path) -> None:
     execute(path, "CREATE TABLE precious (x)")
 
@@ -174,6 +178,7 @@ def overwritten(path: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no database": (lambda path: path.write_text("precious text"), "is no store of results, or is damaged"),
     "another program's": (foreign, "is a database of another program"),
+    "another program's without tables": (claimed, "is a database of another program"),
     "of a later version": (later, f"of version {store.VERSION + 1}, and this AIPerf reads version {store.VERSION}"),
     "torn": (torn, "is no store of results, or is damaged"),
     "overwritten": (overwritten, "is no store of results, or is damaged"),
@@ -208,6 +213,9 @@ def test_a_store_that_is_not_there_is_only_made_to_be_written(path: Path) -> Non
     with pytest.raises(RunDirectoryError, match="there is no folder"), open_store(path / "x" / "y", write=True):
         pass
     path.touch()
+    with pytest.raises(RunDirectoryError, match="is empty and has no results; add some with: aiperf store add"):
+        read_store(path)
+    assert not path.stat().st_size
     assert put(path, run_of(0)) == ["added"], "an empty file may become one"
 
 
