@@ -162,6 +162,7 @@ def _growth(kind: str, device: str, times_ms: Series, values: Series) -> list[Si
     if kind in SUMS:
         # It falls when a port or a mount goes away, and grows when that comes back: neither is an
         # event. Only what is beyond all that was seen before is one.
+        # Unlike energy, errors know no most that can happen in a time: a wrong reading counts.
         steps = np.diff(np.maximum.accumulate(own))
     else:
         steps = np.diff(own)

@@ -16,8 +16,8 @@ GAP = 2.5
 
 MOST_OF_OTHERS = 2.0
 """Multiple of the greatest power of the intervals in which a counter rises, up to which it can have
-passed its limit in one in which it falls (our choice). All of them count, not the next ones alone:
-a counter of coarse units stands still in most intervals.
+passed its limit in one in which it falls, or have risen to one reading alone (our choice). All of
+them count, not the next ones alone: a counter of coarse units stands still in most intervals.
 """
 
 
@@ -90,6 +90,8 @@ def curve_of(times_ms: Series, values: Series, kind: Kind, wraps_at: float | Non
     seconds = np.diff(times) / 1000
     gaps = seconds > GAP * np.median(seconds)
     if kind == "counter":
+        kept = ~_absurd(values, seconds)
+        times, values, seconds = times[kept], values[kept], np.diff(times[kept]) / 1000
         return _counted(times, values, seconds, wraps_at)
     if kind == "instant":
         joules = seconds * (values[1:] + values[:-1]) / 2
@@ -102,6 +104,20 @@ def curve_of(times_ms: Series, values: Series, kind: Kind, wraps_at: float | Non
 
 def _summed(steps: Series) -> Series:
     return np.concatenate([[0.0], np.cumsum(steps)])
+
+
+def _absurd(counter: Series, seconds: Series) -> Marks:
+    """Single readings outside of those around them, which are in order, by more than was ever used.
+
+    The counter has not moved there: with the reading, the leap and the way back would both count.
+    """
+    before, own, after = counter[:-2], counter[1:-1], counter[2:]
+    outside = (before <= after) & ((own > after) | (own < before))
+    rises = np.diff(counter) / seconds
+    beside = np.append(outside, False) | np.append(False, outside)
+    most = float(rises[~beside].max(initial=0.0))
+    leaps = np.maximum(rises[:-1], rises[1:]) > MOST_OF_OTHERS * most
+    return np.concatenate([[False], outside & leaps & (most > 0), [False]])
 
 
 def _counted(times: Series, counter: Series, seconds: Series, wraps_at: float | None) -> Curve:

@@ -110,6 +110,17 @@ def test_a_counter_of_coarse_units_passes_its_limit(gap: tuple[float, float]) ->
     assert used(curve) == pytest.approx(exact("constant"), abs=unit)
 
 
+@pytest.mark.parametrize("wrong", [9e12, 0.0], ids=["above", "below"])
+@pytest.mark.parametrize("wraps_at", [None, 1e13])
+def test_one_wrong_reading_of_a_counter_is_left_out(wrong: float, wraps_at: float | None) -> None:
+    times = np.arange(0.0, 601.0, 10.0)
+    counter = 1e9 + SHAPES["constant"][1](times)
+    counter[31] = wrong
+    curve = curve_of(1000 * times, counter, "counter", wraps_at)
+    assert used(curve, 0, 600) == pytest.approx(exact("constant", 0, 600), rel=1e-9)
+    assert curve.resets == 0
+
+
 def test_any_part_of_a_run_has_its_own_energy() -> None:
     times = readings("waves of epochs", 10.0, "whole")
     curve = curve_of(1000 * times, SHAPES["waves of epochs"][0](times), "instant")
