@@ -108,7 +108,8 @@ def _stored(store: Path | None) -> list[Facts]:
 
 
 def _nothing(arguments: argparse.Namespace) -> str:
-    screenings = "screenings, which --by node needs" if arguments.by == "node" else "runs or screenings"
+    by_node = arguments.by == "node"
+    screenings = "screenings (aiperf screen), whose nodes --by node shows" if by_node else "runs or screenings"
     since = f" since {arguments.since}" if arguments.since is not None else ""
     return f"there are no {screenings}{since}"
 
@@ -249,6 +250,8 @@ def _print_nodes(console: PlainConsole, series: Sequence[Series]) -> None:
     console.print(table)
     if len(series) > MOST_ROWS:
         print_line(console, f"and {len(series) - MOST_ROWS} more devices: --format csv has all")
+    if len({each.system for each in series}) == 1:
+        print_line(console, f"{series[0].system} is the only node: add screenings of others to see which one differs")
     for each in series[:MOST_ROWS]:
         for change in each.worse:
             print_line(

@@ -118,9 +118,7 @@ def _look(path: Path, write: bool) -> None:
     if not exists and not path.parent.is_dir():
         raise RunDirectoryError(f"{path}: there is no folder {path.parent}")
     if exists and not write and not path.stat().st_size:
-        raise RunDirectoryError(
-            f"{path}: is empty and has no results; add some with: aiperf store add RUN --store FILE"
-        )
+        raise RunDirectoryError(f"{path}: is empty and has no results; add some with: aiperf store add")
 
 
 def is_store(path: Path) -> bool:

@@ -18,6 +18,7 @@ from analysis.results.result_store.schema import schema
 from analysis.results.result_store.trend import COLUMNS, Series, TrendDocument, trend, trend_frame
 from analysis.results.source import RunResult
 from analysis.verbs.trend import trend_page
+from tests.support.nodes.screened import screened
 from tests.unit.analysis.result_store.made import base, day_of, result, screening
 
 
@@ -316,8 +317,19 @@ def test_paths_of_every_kind_are_read(tmp_path: Path, capsys: pytest.CaptureFixt
     assert sorted((each["kind"], len(each["rows"])) for each in found["series"]) == [("run", 1), ("screening", 1)]
     assert page.read_text().startswith("<!doctype html>")
     assert execute(*words, "--by", "node") == 0
-    assert "n002" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "n002" in shown
+    assert "is the only node" not in shown
     assert execute(*words, "--since", "2020-01-01", "--format", "csv") == 0
+
+
+def test_by_node_one_node_and_no_screening_are_hints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "screen.json").write_text(write_outcome(screened(tmp_path, 1, {}, {})))
+    assert execute(str(tmp_path / "screen.json"), "--by", "node") == 0
+    assert "n000 is the only node: add screenings of others" in capsys.readouterr().out
+    (tmp_path / "report.json").write_text(base().model_dump_json())
+    assert execute(str(tmp_path / "report.json"), "--by", "node") != 0
+    assert "there are no screenings (aiperf screen), whose nodes --by node shows" in capsys.readouterr().err
 
 
 def execute(*words: str) -> int:
