@@ -2,7 +2,7 @@
 
 Those of a run as a whole have the names of the report's export (`metrics.txt`). The label `run` is
 the name of a run, and `id` stands for its directory. `node` is the name of a node as its kernel has
-it, which is the label Hostname of dcgm-exporter.
+it, which is the label Hostname of dcgm-exporter; `UUID` is that of an accelerator, as there.
 """
 
 from collections import Counter
@@ -84,6 +84,11 @@ METRICS: Mapping[str, Metric] = {
                                    _one(lambda status: None if status.slow is None else len(status.slow))),
     "aiperf_unhealthy_nodes": Metric("Nodes with signs that no healthy node has; absent if they were not looked at.",
                                      _one(lambda status: status.unhealthy)),
+    "aiperf_replica_losses": Metric("Replicas that were lost or never came so far, a second loss of one included.",
+                                    _one(lambda status: status.losses)),
+    "aiperf_device_slowed_samples": Metric(
+        "Samples so far in which an accelerator was slowed down for its heat or power supply; absent without any.",
+        lambda status: {(each.node, each.device): float(each.samples) for each in status.slowed}, ("node", "UUID")),
     "aiperf_replicas_in_state": Metric("Replicas by state.",
                                        lambda status: _counted(each.state for each in status.replicas), ("state",)),
     "aiperf_replicas_in_phase": Metric("Replicas that work by their latest phase.", lambda status: _counted(

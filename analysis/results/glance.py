@@ -97,6 +97,17 @@ class WorkloadStatus(Part):
         )
 
 
+class SlowedDevice(Part):
+    """An accelerator that its clock events slowed down."""
+
+    node: str
+    """Name of its node."""
+    device: str
+    """Its UUID, else its number."""
+    samples: int
+    """Samples so far in which it was slowed down."""
+
+
 class RunStatus(Part):
     """A run at this moment."""
 
@@ -145,6 +156,14 @@ class RunStatus(Part):
     """
     unhealthy: int | None = None
     """Nodes with signs that no healthy node has so far; null if they were not looked at, as in a
+    snapshot.
+    """
+    losses: int | None = None
+    """Replicas that were lost or never came so far, one that is lost twice as two; null in a
+    snapshot.
+    """
+    slowed: tuple[SlowedDevice, ...] = ()
+    """Accelerators that were slowed down for their heat or power supply so far, by node; none in a
     snapshot.
     """
     waits_for: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from analysis.report.model import Report
 from analysis.report.phases import share_of_training, worst_first
 from analysis.report.state import seconds_left
 from analysis.report.workloads import WorkloadPart
-from analysis.results.glance import ReplicaStatus, RunStatus, WorkloadStatus, waits_of
+from analysis.results.glance import ReplicaStatus, RunStatus, SlowedDevice, WorkloadStatus, waits_of
 
 
 def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms: int) -> RunStatus:
@@ -37,6 +37,8 @@ def run_status(data: RunData, report: Report, holder: SeenHolder | None, now_ms:
         replicas=_replicas(data, report, state),
         slow=_slow(report),
         unhealthy=_unhealthy(report),
+        losses=report.counts.replicas_lost if report.counts is not None else None,
+        slowed=_slowed(report),
         waits_for=waits_of(data.paths) if state == "starting" else (),
         next=next_command(state, data.paths),
     )
@@ -52,6 +54,13 @@ def _unhealthy(report: Report) -> int | None:
     """None if no sample says anything about health."""
     part = report.health
     return len({sign.node for sign in part.signs if sign.grave}) if part is not None and part.recorded else None
+
+
+def _slowed(report: Report) -> tuple[SlowedDevice, ...]:
+    signs = report.health.signs if report.health is not None else ()
+    found = [each for each in signs if each.kind == "slowed" and each.device is not None]
+    devices = [SlowedDevice(node=each.node, device=each.device or "", samples=each.samples) for each in found]
+    return tuple(sorted(devices, key=lambda each: (each.node, each.device)))
 
 
 def _workload(part: WorkloadPart) -> WorkloadStatus:

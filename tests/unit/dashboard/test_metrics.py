@@ -6,11 +6,13 @@ import re
 from prometheus_client.parser import text_string_to_metric_families
 
 from aiperf.run_directory.state import IN_PROGRESS
-from analysis.results.glance import ReplicaStatus, RunStatus
+from analysis.results.glance import ReplicaStatus, RunStatus, SlowedDevice
 from dashboard.metrics import METRICS, metrics_text
 from tests.support.folders import ROOT
 
 GRAFANA = ROOT / "examples" / "grafana" / "dashboard.json"
+
+JOIN = re.compile(r"(DCGM_\w+) and on \((\w+)\) (aiperf_\w+)")
 
 
 def replica(number: int, **facts: object) -> ReplicaStatus:
@@ -89,6 +91,14 @@ def test_a_run_in_progress() -> None:
     }, "what was not measured is absent"
     assert (found["aiperf_slow_replicas"], found["aiperf_unhealthy_nodes"]) == ({(one,): 1}, {(one,): 0})
     assert "aiperf_models_reached" not in found
+    assert "aiperf_replica_losses" not in found, "a snapshot does not say"
+
+
+def test_losses_and_accelerators_that_were_slowed_down() -> None:
+    slowed = (SlowedDevice(node="n1", device="GPU-1", samples=3), SlowedDevice(node="n1", device="GPU-2", samples=1))
+    found = read(status(replica(0), losses=2, slowed=slowed))
+    assert found["aiperf_replica_losses"] == {("0" * 12,): 2}
+    assert found["aiperf_device_slowed_samples"] == {("GPU-1", "0" * 12, "n1"): 3, ("GPU-2", "0" * 12, "n1"): 1}
 
 
 def test_what_is_not_known_is_absent_and_several_runs_share_a_metric() -> None:
@@ -117,6 +127,13 @@ def test_grafana_shows_the_power_of_nodes_that_several_runs_have_used() -> None:
     assert {*states.split("|")} == IN_PROGRESS
 
 
+def test_grafana_joins_devices_with_those_of_dcgm_exporter() -> None:
+    panels = json.loads(GRAFANA.read_text())["panels"]
+    joins = [found for panel in panels for target in panel["targets"] for found in JOIN.findall(target["expr"])]
+    assert joins == [("DCGM_FI_DEV_SM_CLOCK", "UUID", "aiperf_device_slowed_samples")]
+    assert all(label in METRICS[name].labels for _, label, name in joins)
+
+
 def test_grafana_shows_every_metric_and_no_other() -> None:
     document = json.loads(GRAFANA.read_text())
     expressions = [target["expr"] for panel in document["panels"] for target in panel["targets"]]
@@ -124,7 +141,7 @@ def test_grafana_shows_every_metric_and_no_other() -> None:
     assert used == METRICS.keys()
     labels = {"run", "id", *(label for metric in METRICS.values() for label in metric.labels)}
     legends = [target["legendFormat"] for panel in document["panels"] for target in panel["targets"]]
-    assert {label for legend in legends for label in re.findall(r"{{(\w+)}}", legend)} <= labels | {"Hostname"}
+    assert {label for legend in legends for label in re.findall(r"{{(\w+)}}", legend)} <= labels | {"Hostname", "gpu"}
     (variable,) = [each for each in document["templating"]["list"] if each["name"] == "run"]
     assert re.findall(r"aiperf_\w+", variable["query"]["query"]) == ["aiperf_state"]
     assert len({panel["id"] for panel in document["panels"]}) == len(document["panels"])
