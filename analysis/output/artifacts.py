@@ -277,11 +277,11 @@ def openmetrics_text(report: Report) -> str:
     )
     for phase, seconds in report.phases_s.items():
         phases.labels(**labels, phase=phase).set(seconds)
-    if (value := report.energy.comparable_per_joule) is not None:
+    if (efficiency := report.energy.comparable_per_joule) is not None:
         joules = Gauge(
             "aiperf_operations_per_joule", "Operations per joule, by basis.", [*labels, "basis"], registry=registry
         )
-        joules.labels(**labels, basis=report.energy.basis).set(value)
+        joules.labels(**labels, basis=report.energy.basis).set(efficiency)
     exposition: bytes = generate_latest(registry)
     return exposition.decode()
 

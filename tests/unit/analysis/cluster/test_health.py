@@ -105,7 +105,9 @@ def test_processes_that_sample_one_node_see_its_counters_once(tmp_path: Path) ->
 def test_the_quota_of_each_replica_of_a_node_counts_by_itself(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     for replica, rate in enumerate((0.5, 0.1)):
-        held = {t: {"cpu_quota_held_s": rate * t, "nfs_timeouts": t} for t in range(0, 101, 10)}
+        held: dict[float, dict[str, Any]] = {
+            t: {"cpu_quota_held_s": rate * t, "nfs_timeouts": t} for t in range(0, 101, 10)
+        }
         write(run, held, writer=f"replica-{replica:04d}-1")
     write(run, {t: {"cpu_quota_held_s": 0.1 * t} for t in range(0, 101, 10)}, writer="replica-0001-2")
     signs = part_of(run).signs
