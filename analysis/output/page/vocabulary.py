@@ -148,7 +148,7 @@ def slowness(part: EffectPart) -> str:
 def health(part: HealthPart) -> str:
     """What the samples say about the health of the nodes, in a sentence."""
     if not part.recorded:
-        return "Not known: no sample of a node says anything about its health."
+        return "Not known: no sample of a node within the run says anything about its health."
     who = f"{count(part.nodes, 'node')} {'was' if part.nodes == 1 else 'were'} sampled"
     grave = len({sign.node for sign in part.signs if sign.grave})
     if grave:
@@ -156,7 +156,7 @@ def health(part: HealthPart) -> str:
     if part.signs and {sign.kind for sign in part.signs} <= {"xid_of_program"}:
         return f"As far as it was recorded; programs failed or were killed on accelerators; {who}."
     if part.signs:
-        return f"As far as it was recorded; some counters of errors grew; {who}."
+        return f"As far as it was recorded; its signs are those that healthy nodes may have, too; {who}."
     return f"As far as it was recorded, without a sign of the contrary; {who}."
 
 
@@ -204,7 +204,7 @@ def goodput(part: GoodputPart) -> str:
         )
     between_h = part.mean_time_between_interruptions_h
     if between_h is None:
-        return f"{work}; nothing was interrupted."
+        return f"{work}; no replica was lost, no training failed, and the run was not resumed."
     return f"{work}; {count(part.interruptions, 'interruption')}, one every {format_duration(3600 * between_h)}."
 
 

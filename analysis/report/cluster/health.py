@@ -54,7 +54,8 @@ WORDS: Mapping[str, str] = {
 def health_part(run: DevicesAtWork) -> HealthPart:
     """The signs within the run, the grave ones first, then by node."""
     data = run.data
-    nodes = data.telemetry.nodes
+    # A run that was never released has no time that its samples could be of.
+    nodes = data.telemetry.nodes if data.start_ms is not None else ()
     recorded = Counter(kind for node in nodes for kind in node.recorded)
     signs: list[SignPart] = []
     if data.start_ms is not None:

@@ -150,12 +150,27 @@ def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     part = part_of(run)
     assert (part.nodes, part.recorded, part.signs) == (0, {}, ())
-    assert health(part) == "Not known: no sample of a node says anything about its health."
+    assert health(part) == "Not known: no sample of a node within the run says anything about its health."
     write(run, {t: {"nfs_timeouts": 3, **card(CLOCKS_EVENT_REASONS=0)} for t in (0, 50)})
     part = part_of(run)
     assert part.signs == ()
     assert {"xid", "ecc_uncorrected", "infiniband_errors"} <= set(part.not_recorded)
     assert health(part) == "As far as it was recorded, without a sign of the contrary; 1 node was sampled."
+
+
+def test_a_device_that_was_slowed_down_without_work_is_not_called_an_error(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    write(run, {t: card(CLOCKS_EVENT_REASONS=0x40 if t > 50 else 0) for t in range(0, 101, 10)})
+    said = "As far as it was recorded; its signs are those that healthy nodes may have, too; 1 node was sampled."
+    assert health(part_of(run)) == said
+
+
+def test_nothing_is_said_of_nodes_before_the_release(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0)
+    write(run, {0: card(ECC_DBE_VOL_TOTAL=0), 10: card(ECC_DBE_VOL_TOTAL=9)})
+    part = part_of(run)
+    assert (part.nodes, part.signs) == (0, ())
+    assert health(part).startswith("Not known: no sample of a node within the run")
 
 
 def test_what_no_sample_can_show_is_listed_in_words(tmp_path: Path) -> None:
