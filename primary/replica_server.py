@@ -118,6 +118,13 @@ class _Jobs:
         self._job: messages.Job | None = None
         self._began = False
         """True if the replica has said what it trains."""
+        witness.on_started = self._begin
+
+    def _begin(self, event: messages.Started) -> None:
+        if self._job is not None:
+            self._began = True
+            self._context.digest.began(self._replica, self._job, event)
+            self._context.manager.started(event)
 
     @property
     def trial(self) -> int | None:
@@ -188,10 +195,6 @@ class _Jobs:
             if type(event) is messages.Progress:
                 log_epoch(self._view, event)
                 self._view.take(event)
-            elif type(event) is messages.Started:
-                self._began = True
-                self._context.digest.began(self._replica, job, event)
-                self._context.manager.started(event)
             elif type(event) is messages.Finished:
                 break
         self._job = None

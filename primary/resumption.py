@@ -160,7 +160,7 @@ class _Found:
             # To read a long history may take longer than `SILENCE_S`, after which another primary
             # takes a run.
             claim.touch(TOUCH_INTERVAL_S)
-            records = _of_known_jobs(batch, ledger, ends)
+            records = _before_loss(_of_known_jobs(batch, ledger, ends), ledger, ends)
             ledger.add(records)
             damages += batch.damages
             witnessed.update(
@@ -190,6 +190,15 @@ def _of_known_jobs(batch: Batch, ledger: Ledger, ends: dict[str, int]) -> tuple[
                 ends[record.writer] = record.sequence - 1
                 return batch.records[:number]
     return batch.records
+
+
+def _before_loss(records: tuple[Record, ...], ledger: Ledger, ends: dict[str, int]) -> tuple[Record, ...]:
+    """The records of a file without those that its replica made after its loss, noted in `ends`."""
+    for number, record in enumerate(records):
+        if ledger.fences.is_late(record):
+            ends[record.writer] = record.sequence - 1
+            return records[:number]
+    return records
 
 
 def _closings(ledger: Ledger, witnessed: frozenset[int], cursor: Cursor) -> Iterator[TrialClosed]:

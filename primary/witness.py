@@ -7,12 +7,13 @@ changed or cut afterwards does not fit what the primary heard.
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from typing import Literal
 
 from aiperf.errors import MessageError, StorageError
 from aiperf.records.bodies import EpochWitnessed, TrialClosed
 from aiperf.records.history_files import HistoryWriter
-from aiperf.wire.messages import CANCELLED, Closing, Finished, Recorded
+from aiperf.wire.messages import CANCELLED, Closing, Finished, Recorded, Started
 from primary.digest import DigestKeeper
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink
 
@@ -45,6 +46,8 @@ class Witness:
         self._epoch = 0
         self.ended: Finished | None = None
         """End of the last trial, as its replica reported it; None: it has not."""
+        self.on_started: Callable[[Started], None] = lambda _: None
+        """Called with what the replica says of the start of a trial, also among its last words."""
 
     def welcome(self, writer: str) -> None:
         """Begin with the file that the replica writes from now on."""
@@ -60,7 +63,9 @@ class Witness:
         Raises ReplicaGoneError if the report does not fit the trial in progress or what was heard
         before.
         """
-        if type(event) is Recorded:
+        if type(event) is Started:
+            self.on_started(event)
+        elif type(event) is Recorded:
             self._recorded(event)
         elif type(event) is Finished:
             self._finished(event)

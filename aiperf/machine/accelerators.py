@@ -100,10 +100,10 @@ def invisible_reason(framework: str, seen: int, environment: Mapping[str, str] =
 
 
 SILENT = (
-    "the library of their driver does not answer (NVIDIA: libnvidia-ml.so.1 of the driver; "
-    "AMD: the Python package amdsmi of ROCm; Intel: /sys/class/drm)"
+    "the library of their driver does not answer (NVIDIA: libnvidia-ml.so.1 of the driver; AMD: the Python package "
+    "amdsmi of ROCm; Intel: /sys/class/drm), or they are of a kind that it does not know, or have less than 8 GiB"
 )
-SILENT_REMEDY = "install it, or let the container have it; or set replica.accelerator_memory_gib to the memory of one"
+SILENT_REMEDY = "install it, or let the container have it, or set replica.accelerator_memory_gib to the memory of one"
 
 
 def unlisted_reason(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:

@@ -1,18 +1,29 @@
-"""Fencing: records of a primary, and of its replicas, that a successor did not see do not count.
+"""Fencing: records that do not count, by what the primaries record.
 
 A primary that resumes a run records how far it has read every file (`RunResumed.until`). If the one
 before it still works, which claims prevent as far as a shared file system allows, then everything
 that it and its replicas record from there on is left out: their work is lost, and the run is not.
 Positions decide, so that no two clocks are compared.
+
+A primary closes the trial of a replica that it has given up, and hands the trial on. A node that is
+cut off from the primary and not from the storage works on meanwhile: what its agent records more
+than `CLOCK_TOLERANCE_MS` later is left out, by a successor of the primary, too.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aiperf.errors import RecordDamagedError
-from aiperf.records.bodies import JobIssued, ReplicaReady, RunResumed
+from aiperf.records.bodies import JobIssued, ReplicaReady, RunResumed, TrialClosed
 from aiperf.records.cursor import parse_cursor
 from aiperf.records.record import Record
+
+CLOCK_TOLERANCE_MS = 10_000
+"""Tolerance by which the corrected clock of a replica may be off the primary's.
+
+An offset is measured to half a round trip of the pipe, seconds on an overloaded node, and drifts by
+up to 50 millionths, two seconds in twelve hours, without a time service.
+"""
 
 PRIMARY = "primary-"
 TRIALS_LEFT_OUT = 1000
@@ -35,7 +46,7 @@ def _start_of(writer: str) -> int:
     return int(number) if known else 0
 
 
-_LEARNT = frozenset({JobIssued, RunResumed, ReplicaReady})
+_LEARNT = frozenset({JobIssued, RunResumed, ReplicaReady, TrialClosed})
 """The kinds of records that say what counts."""
 
 
@@ -50,7 +61,7 @@ class _Successor:
 
 @dataclass
 class Fences:
-    """The last record of each writer that counts. Learn all primaries' files before asking."""
+    """The records of each writer that count. Learn all primaries' files before asking."""
 
     claim: int = 0
     """The highest number of a primary's claim, also of one that is superseded."""
@@ -60,6 +71,10 @@ class Fences:
     """Successor of each primary."""
     _owners: dict[str, dict[str, int]] = field(default_factory=dict)
     """Primaries that found a replica's writer ready, each with the first record that says so."""
+    _given_up: dict[str, set[tuple[str, int, int]]] = field(default_factory=dict)
+    """Closings of a writer's trials as lost: the primary, and its record with its time."""
+    _offsets_ms: dict[str, int] = field(default_factory=dict)
+    """The clock of each writer minus the primary's."""
     _limits: dict[str, float] = field(default_factory=dict)
     """Answers that were given since the last record was learnt."""
 
@@ -85,6 +100,10 @@ class Fences:
                 self._limits.clear()
                 owners = self._owners.setdefault(body.writer, {})
                 owners[record.writer] = min(record.sequence, owners.get(record.writer, record.sequence))
+                self._offsets_ms[body.writer] = body.clock_offset_ms
+            elif isinstance(body, TrialClosed) and body.how == "lost":
+                closing = record.writer, record.sequence, record.time_ms
+                self._given_up.setdefault(body.writer, set()).add(closing)
 
     def leave_trials_out(self) -> None:
         """Leave numbers of trials to a primary that may still be at work."""
@@ -93,7 +112,21 @@ class Fences:
     def drops(self, record: Record) -> bool:
         """True if a record does not count."""
         # A run that was never resumed has no fences, and millions of records.
-        return bool(self._successors) and record.sequence > self.limit(record.writer)
+        fenced = bool(self._successors) and record.sequence > self.limit(record.writer)
+        return fenced or self.is_late(record)
+
+    def is_late(self, record: Record) -> bool:
+        """True if a replica recorded this after its loss, and no successor has read it."""
+        return bool(self._given_up) and record.time_ms > self.until_ms(record.writer)
+
+    def until_ms(self, writer: str) -> float:
+        """The last time, on a replica's clock, whose records may count; infinite if all may."""
+        closings = self._given_up.get(writer)
+        # What a successor has read counts up to there: it has resumed the run by that.
+        if closings is None or self.limit(writer) != float("inf"):
+            return float("inf")
+        counted = [time_ms for primary, sequence, time_ms in closings if sequence <= self.limit(primary)]
+        return min(counted, default=float("inf")) + CLOCK_TOLERANCE_MS + self._offsets_ms.get(writer, 0)
 
     def limit(self, writer: str) -> float:
         """The last record of a writer that counts; infinite if all do, -1 if none does."""

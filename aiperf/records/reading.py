@@ -1,8 +1,13 @@
 """Parts of a run from its history list, for callers that look once."""
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
 from aiperf.records.bodies import EpochCompleted
+from aiperf.records.fencing import Fences
 from aiperf.records.history_files import HistoryReader, decode_lines, read_from
 from aiperf.records.ledger import Ledger
+from aiperf.records.record import Record
 from aiperf.run_directory.paths import RunPaths
 
 
@@ -14,21 +19,30 @@ def read_ledger(paths: RunPaths) -> Ledger:
     return ledger
 
 
-def states_of(paths: RunPaths, trial: int, replica: int) -> tuple[str, ...]:
-    """The hashes of the states that were kept after epochs of a trial of a replica, by its records.
+def states_of(paths: RunPaths, replicas: Mapping[int, int]) -> tuple[str, ...]:
+    """The hashes of the states that were kept after epochs that count, by the records of replicas.
 
-    Raises OSError.
+    `replicas` are those of the trials that are asked for. Raises OSError.
     """
+    fences = Fences()
+    for file in paths.history_files("primary"):
+        fences.learn(_records(file, lambda line: _WITNESSED not in line))
     found: list[str] = []
-    for file in paths.history_files(f"replica-{replica:04d}"):
-        lines = enumerate(read_from(file).split(b"\n")[:-1], start=1)
-        batch = decode_lines(file.name, [(number, line) for number, line in lines if _STATE in line])
-        bodies = (record.body for record in batch.records)
-        found += [
-            body.state for body in bodies if isinstance(body, EpochCompleted) and body.trial == trial and body.state
-        ]
+    for replica in {*replicas.values()}:
+        for file in paths.history_files(f"replica-{replica:04d}"):
+            for record in _records(file, lambda line: _STATE in line):
+                body = record.body
+                if isinstance(body, EpochCompleted) and body.state and replicas.get(body.trial) == replica:
+                    found += [] if fences.drops(record) else [body.state]
     return tuple(found)
 
 
-_STATE = b'"state":"'
-"""In the line of each epoch after which a state was kept: of a long file few lines are decoded."""
+_STATE, _WITNESSED = b'"state":"', b'"type":"epoch_witnessed"'
+"""In the line of each epoch after which a state was kept, and in most of a primary's lines: of long
+files few lines are decoded.
+"""
+
+
+def _records(file: Path, wanted: Callable[[bytes], bool]) -> tuple[Record, ...]:
+    lines = enumerate(read_from(file).split(b"\n")[:-1], start=1)
+    return decode_lines(file.name, [(number, line) for number, line in lines if wanted(line)]).records

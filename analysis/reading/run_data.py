@@ -173,7 +173,7 @@ def _gather(files: Iterable[WriterRecords], inspection: Inspection, uncounted: U
     """Fold the files of a history into the ledger, and check each."""
     found, ledger = _Gathered(), inspection.view.ledger
     for read in files:
-        writer = uncounted.take_from(read, inspection.view)
+        writer = uncounted.take_from(read, ledger.fences)
         _fold(ledger, writer)
         inspection.add(writer)
         found.unfinished += [f"{writer.writer}.jsonl"] if writer.unfinished else []

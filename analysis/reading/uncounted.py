@@ -9,14 +9,15 @@ something is damage: to release the replicas again, or to be at work for longer 
 primary takes to notice, which would be a second try at a part of the run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from aiperf.records.bodies import JobIssued, RunReleased
-from aiperf.records.columns import SEQUENCE, TIME
+from aiperf.records.columns import SEQUENCE, TIME, Marks, Numbers
 from aiperf.records.damage import Damage
-from aiperf.records.fencing import PRIMARY
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords, replica_of
+from aiperf.records.fencing import PRIMARY, Fences
+from aiperf.records.record import Record
+from analysis.reading.integrity.view import Placed, WriterRecords
 
 MOST_MINUTES = 5
 """Minutes in which superseded primaries of a run may have worked.
@@ -44,14 +45,13 @@ class Uncounted:
     """UTC minutes in which they issued a job or heard of an epoch."""
     releases: list[Placed[object]] = field(default_factory=list)
 
-    def take_from(self, read: WriterRecords, view: RunView) -> WriterRecords:
-        """Take the records that do not count out of a file. Those of primaries come first."""
-        fence = view.ledger.fences.limit(read.writer)
-        counted = self._without_superseded(read, fence) if fence != _ALL else read
-        limit = _last_before_loss(counted, view)
-        if limit == _ALL:
+    def take_from(self, read: WriterRecords, fences: Fences) -> WriterRecords:
+        """Take the records that do not count out of a file."""
+        limit, until_ms = fences.limit(read.writer), fences.until_ms(read.writer)
+        counted = self._without_superseded(read, limit) if limit != _ALL else read
+        if until_ms == _ALL:
             return counted
-        kept = _up_to(counted, limit)
+        kept = _only(counted, lambda record: record.time_ms <= until_ms, lambda rows: rows[:, TIME] <= until_ms)
         self.late_epochs += len(counted.columns.epochs) - len(kept.columns.epochs)
         return kept
 
@@ -64,7 +64,7 @@ class Uncounted:
             self.primaries[read.writer] = self.primaries.get(read.writer, 0) + count
         self.epochs += len(dropped.epochs)
         self.minutes |= {*(dropped.witnesses.rows[:, TIME] // MINUTE_MS).tolist()}
-        return _up_to(read, limit)
+        return _only(read, lambda record: record.sequence <= limit, lambda rows: rows[:, SEQUENCE] <= limit)
 
     def _note(self, writer: str, place: Placed[object]) -> None:
         if writer.startswith(PRIMARY):
@@ -87,34 +87,15 @@ class Uncounted:
         return tuple(found)
 
 
-def _up_to(read: WriterRecords, limit: float) -> WriterRecords:
-    """The records of a file up to a sequence number."""
-    kept = [pair for pair in zip(read.records, read.numbers, strict=True) if pair[0].sequence <= limit]
+def _only(read: WriterRecords, rare: Callable[[Record], bool], frequent: Callable[[Numbers], Marks]) -> WriterRecords:
+    """Some records of a file, by a function of the rare ones, and one of the columns."""
+    kept = [pair for pair in zip(read.records, read.numbers, strict=True) if rare(pair[0])]
     return replace(
         read,
         records=tuple(record for record, _ in kept),
         numbers=tuple(number for _, number in kept),
-        columns=read.columns.only(lambda rows: rows[:, SEQUENCE] <= limit),
+        columns=read.columns.only(frequent),
     )
-
-
-def _last_before_loss(read: WriterRecords, view: RunView) -> float:
-    """The last record of a replica before its loss, or that its primary heard of; else infinite."""
-    arrivals = view.primary.arrivals.get(read.writer)
-    if not arrivals:
-        return _ALL
-    # An earlier loss is of an earlier start of the same replica.
-    begun_ms, replica = arrivals[0].time_ms, replica_of(read.writer)
-    losses = (item.time_ms for item in view.primary.losses if item.body.replica == replica)
-    lost_ms = min((time_ms for time_ms in losses if time_ms >= begun_ms), default=None)
-    if lost_ms is None:
-        return _ALL
-    limit_ms = lost_ms + CLOCK_TOLERANCE_MS + view.ledger.offsets_ms.get(read.writer, 0)
-    late = [record.sequence for record in read.records if record.time_ms > limit_ms]
-    for rows in read.columns.tables():
-        late += rows[rows[:, TIME] > limit_ms, SEQUENCE].tolist()
-    # Until it has ended, or falls silent, a lost replica is heard out.
-    return max({min(late) - 1} | view.primary.wanted(read.writer)) if late else _ALL
 
 
 def check_superseded(found: Uncounted) -> Iterator[Damage]:

@@ -326,11 +326,8 @@ class Planner:
 
     def recorded_states(self, trials: Iterable[int]) -> tuple[str, ...]:
         """The hashes of the states in the records of trials."""
-        found: list[str] = []
-        for trial in trials:
-            if (started := self._knowledge.started(trial)) is not None:
-                found += states_of(self._paths, trial, started.replica)
-        return tuple(found)
+        started = {trial: start.replica for trial in trials if (start := self._knowledge.started(trial)) is not None}
+        return states_of(self._paths, started)
 
     def weights_for(self, proposal: Proposal) -> KeptWeights | None:
         """Kept weights of the proposal's parent, if children inherit and there are any."""

@@ -133,8 +133,23 @@ def read_lines(output: Path) -> list[Line]:
     last = {writer: last_that_counts(raw, writer) for writer in {r["writer"] for r in raw}}
     raw = [r for r in raw if r["sequence"] <= last[r["writer"]]]
     offsets = {r["data"]["writer"]: r["data"]["clock_offset_ms"] for r in raw if r["data"]["type"] == "replica_ready"}
+
+    def moment(r: dict[str, Any]) -> int:
+        return round(datetime.fromisoformat(r["time"]).timestamp() * 1000) - int(offsets.get(r["writer"], 0))
+
+    # A replica that works on after its trial was closed as lost does so for nothing.
+    lost: dict[str, int] = {}
+    for r in raw:
+        if r["data"]["type"] == "trial_closed" and r["data"]["how"] == "lost":
+            writer = r["data"]["writer"]
+            lost[writer] = min(moment(r), lost.get(writer, moment(r)))
     lines = [
-        (round(datetime.fromisoformat(r["time"]).timestamp() * 1000) - offsets.get(r["writer"], 0), r["data"])
+        (moment(r), r["data"])
         for r in raw
+        if r["writer"] not in lost or last[r["writer"]] < float("inf") or moment(r) <= lost[r["writer"]] + TOLERANCE_MS
     ]
     return sorted(lines, key=lambda line: line[0])
+
+
+TOLERANCE_MS = 10_000
+"""How far the corrected clocks of replicas and primary may differ."""

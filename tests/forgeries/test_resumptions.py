@@ -37,9 +37,9 @@ def test_an_honest_resumption_is_not_accused(tmp_path: Path) -> None:
     data = read(run)
     assert data.damages == ()
     assert not any("resumed from" in line for line in Unevidenced(data.ledger))
-    assert states_of(run.paths, 1, 0) == (KEPT,)
-    assert states_of(run.paths, 2, 0) == (OTHER,)
-    assert states_of(run.paths, 1, 1) == ()
+    assert states_of(run.paths, {1: 0}) == (KEPT,)
+    assert states_of(run.paths, {2: 0}) == (OTHER,)
+    assert states_of(run.paths, {1: 1}) == ()
 
 
 @pytest.mark.parametrize(

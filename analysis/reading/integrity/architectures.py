@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from aiperf.cli.units import GIB
 from aiperf.records.bodies import TrialStarted
 from aiperf.records.damage import Damage
+from aiperf.records.fencing import CLOCK_TOLERANCE_MS
 from analysis.reading.architectures import ArchitectureFacts, Claim
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, RunView, TrialTrace
+from analysis.reading.integrity.view import RunView, TrialTrace
 from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits
 from search_space.morphisms import MAX_MORPHS
 

@@ -8,7 +8,8 @@ import numpy as np
 from aiperf.facts import LAST_MS
 from aiperf.records.bodies import JobIssued, ReplicaLost, ReplicaReady, RunEnded, RunReleased, RunResumed, TrialClosed
 from aiperf.records.damage import Damage
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, WriterRecords
+from aiperf.records.fencing import CLOCK_TOLERANCE_MS
+from analysis.reading.integrity.view import Placed, RunView, WriterRecords
 
 RESUMED_TOLERANCE_MS = 1_000
 """Tolerance by which a resuming primary's clock may be behind that of the one before it.

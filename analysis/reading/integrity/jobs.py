@@ -5,10 +5,11 @@ from typing import Any
 
 from aiperf.records.bodies import JobIssued, RunReleased, RunResumed, TrialClosed, TrialStarted
 from aiperf.records.damage import Damage
+from aiperf.records.fencing import CLOCK_TOLERANCE_MS
 from aiperf.rules.rounds import plan_round
 from aiperf.rules.schedule import Assignment, next_assignment
 from analysis.reading.integrity.traces import Traces
-from analysis.reading.integrity.view import CLOCK_TOLERANCE_MS, Placed, RunView, TrialTrace, replica_of
+from analysis.reading.integrity.view import Placed, RunView, TrialTrace, replica_of
 
 
 def check_start(trace: TrialTrace[TrialStarted], view: RunView) -> Iterator[Damage]:
@@ -124,15 +125,15 @@ def check_turns(view: RunView) -> Iterator[Damage]:
 
 
 def _resumption(job: Placed[JobIssued], view: RunView, resumed: dict[int, int]) -> Iterator[Damage]:
-    """A job that resumes a trial has its terms, and no other one has trained on from the same."""
+    """A job that resumes a trial has its terms, and no other one has gone on from the same."""
     body = job.body
     assert body.resumes is not None
-    rival = view.trials.get(resumed.get(body.resumes, 0))
-    if rival is not None and rival.first_epoch is not None:
+    rival = resumed.get(body.resumes)
+    if rival is not None and view.primary.witnessed.epochs()[rival]:
         found = f"job {body.trial} resumes trial {body.resumes}"
-        yield job.damage("conflict", found, f"once: job {rival.trial} does")
+        yield job.damage("conflict", found, f"once: job {rival} does")
     else:
-        # One that was lost before its first epoch leaves nothing to resume but the same trial.
+        # Of one of which the primary heard no epoch it knows no more than that it resumed the same.
         resumed[body.resumes] = body.trial
     earlier = view.primary.issued.get(body.resumes)
     if not earlier or earlier[0].body.trial >= body.trial:

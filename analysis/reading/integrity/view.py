@@ -59,13 +59,6 @@ T_co = TypeVar("T_co", covariant=True)
 IMAGES_BATCH = 64
 """Default batch size of the data set `images` (`aiperf.config.datasets.find_dataset`)."""
 
-CLOCK_TOLERANCE_MS = 10_000
-"""Tolerance by which the corrected clock of a replica may be off the primary's.
-
-An offset is measured to half a round trip of the pipe, seconds on an overloaded node, and drifts by
-up to 50 millionths, two seconds in twelve hours, without a time service.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[T_co]):

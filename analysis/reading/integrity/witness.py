@@ -25,10 +25,10 @@ from aiperf.records.columns import (
     texts,
 )
 from aiperf.records.damage import Damage
+from aiperf.records.fencing import CLOCK_TOLERANCE_MS
 from aiperf.wire.messages import CANCELLED
 from analysis.reading.integrity.traces import Traces
 from analysis.reading.integrity.view import (
-    CLOCK_TOLERANCE_MS,
     Placed,
     RunView,
     TrialTrace,
@@ -44,6 +44,9 @@ Agent and primary may wait for a processor, and the agent for its file system (`
 it reports no record that is not durable. Time in which the primary stood still does not count. An
 epoch cannot be heard of before its end, except for the clocks' error.
 """
+
+ENDING_MS = 60_000
+"""Longest time for the primary to end a lost replica and to hear it out."""
 
 
 def late_ms(view: RunView) -> int:
@@ -169,8 +172,11 @@ def _excused(at_ms: int, writer: str, view: RunView) -> bool:
     wait_s = view.config.run.replica_silence + view.config.storage.patience
     silence_ms = round(wait_s * 1000) + CLOCK_TOLERANCE_MS
     replica, arrivals = replica_of(writer), view.primary.arrivals.get(writer, [])
-    gone = (loss.time_ms - time_ms for loss in view.primary.losses if loss.body.replica == replica)
-    if any(-CLOCK_TOLERANCE_MS <= later_ms <= silence_ms for later_ms in gone):
+    gone_ms = [loss.time_ms for loss in view.primary.losses if loss.body.replica == replica]
+    # Between its loss and the closing of its trial a replica is ended, and heard out.
+    closed_ms = [closing.time_ms for closing in view.primary.closings_by_writer.get(writer, ())]
+    gone_ms += [end_ms for end_ms in closed_ms if any(0 <= end_ms - lost_ms <= ENDING_MS for lost_ms in gone_ms)]
+    if any(-CLOCK_TOLERANCE_MS <= moment_ms - time_ms <= silence_ms for moment_ms in gone_ms):
         return True
     files = [beginning.file for beginning in view.primary.beginnings]
     # A writer that no primary found ready has no primary whose death could excuse it.

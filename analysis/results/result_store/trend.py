@@ -46,7 +46,7 @@ BUSY = frozenset({"share_train", "share_evaluate"})
 
 COLUMNS = (
     *("system", "arrangement", "made", "version", "framework", "status", "accepted"),
-    *(*OF_RUNS, "energy_basis", "error"),
+    *(*OF_RUNS, "error", "energy_basis"),
 )
 
 By = Literal["system", "node"]

@@ -1,7 +1,7 @@
 """The campaign of planted slow replicas: the report of real trainings must name the slow one.
 
 python -m tests.faults.planted.slow --rounds 20
-    [--kinds quota,input,device,even] [--seed 1]
+    [--kinds quota,input,disk,device,even] [--seed 1]
 
 Each round trains a small network on eight replicas of this host, one of which is slowed down in one
 way, or none (`even`). A round is right if the report names this replica by a cause of this kind,
@@ -64,6 +64,13 @@ if os.environ["AIPERF_PLANTED"] == "device" and own and not trainer:
     pynvml.nvmlDeviceGetClockInfo = lambda *_: 900 if kind else 1410
     pynvml.nvmlDeviceGetCurrentClocksEventReasons = lambda *_: 0x40 if kind else 0
 
+if os.environ["AIPERF_PLANTED"] == "disk":
+    if kind and not trainer:
+        os.environ["LD_PRELOAD"] = os.environ["AIPERF_SLOW_DISK"]
+    if trainer:
+        from replica.trainer.data.science import source
+        source.CACHE_BYTES = 0
+
 if kind == "input" and trainer:
     from replica.trainer.data.science.source import Reader
     sample = Reader.sample
@@ -82,12 +89,30 @@ if kind == "device" and trainer:
 """
 """What every Python of a replica runs first: it makes a node of the replica, and slows it down."""
 
+SLOW_DISK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+ssize_t pread64(int file, void *to, size_t size, off64_t at) {
+  static ssize_t (*real)(int, void *, size_t, off64_t);
+  if (!real) real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+  if (size >= 1 << 10) usleep(300000);
+  return real(file, to, size, at);
+}
+ssize_t pread(int file, void *to, size_t size, off_t at) { return pread64(file, to, size, at); }
+"""
+"""A library before the C library: HDF5 waits 0.3 s for each large piece of a file.
+
+No replica keeps what it has read, as if the data were larger than the memory.
+"""
+
 QUOTA_SHARE = 0.3
 """Share of its part of the host's CPUs that the control group leaves to the slow replica."""
 
 PHASES: dict[str, frozenset[str]] = {
     "quota": frozenset({"quota"}),
     "input": frozenset({"input"}),
+    "disk": frozenset({"input"}),
     "device": frozenset({"clocks"}),
     "even": frozenset(),
 }
@@ -144,6 +169,8 @@ class Ground:
 
     data: Path
     groups: Path
+    slow_disk: Path
+    """The library of `SLOW_DISK`."""
 
     def play(self, played: Round, folder: Path) -> list[EffectPart]:
         """Train with the slow replica of a round; gives what the report says of slow replicas."""
@@ -159,6 +186,7 @@ class Ground:
                     "AIPERF_PLANTED": played.kind,
                     "AIPERF_SLOW": "" if played.kind == "even" else str(played.replica),
                     "AIPERF_GROUPS": str(self.groups),
+                    "AIPERF_SLOW_DISK": str(self.slow_disk),
                     "PYTHONPATH": f"{folder}:{ROOT}",
                     "OMP_NUM_THREADS": "1",
                     "CUDA_VISIBLE_DEVICES": "",
@@ -197,8 +225,11 @@ def ground(folder: Path) -> Iterator[Ground]:
     """Data and control groups."""
     data = folder / "data"
     synthesize(ScienceRecipe("hep", EXAMPLES, 32, 1), data / "hep-32", lambda done, total: None, workers=0)
+    library, code = folder / "slow_disk.so", folder / "slow_disk.c"
+    code.write_text(SLOW_DISK)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, code, "-ldl"], check=True)
     with groups() as root:
-        yield Ground(data, root)
+        yield Ground(data, root, library)
 
 
 def main() -> int:

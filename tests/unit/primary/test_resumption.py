@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import UsageError
-from aiperf.records.bodies import JobIssued, PhaseBegan, RunEnded, TrialClosed
+from aiperf.records.bodies import JobIssued, PhaseBegan, RunEnded, TrialClosed, TrialEnded
 from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.claim import Claim
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.durable import refresh
 from primary.resumption import Start, begin_or_resume, prepare_resumption
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock
+from tests.support.trainings.jobs import take
 
 
 def interrupted(root: Path, duration_s: float = 100) -> HandMadeRun:
@@ -46,6 +47,21 @@ def test_a_new_clock_that_was_never_released_still_waits_for_its_release(tmp_pat
     assert resume(run, 300).released_ms == T0_MS + 210_000
     with pytest.raises(UsageError, match="the deadline passed 10 s ago"):
         resume(run, 320)
+
+
+def test_a_new_primary_leaves_out_what_a_lost_replica_went_on_to_record(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.duration": 1000}).at(0).release(1000).at(1).start_trial(1)
+    run.at(20).epoch(1, 1).at(100).lose(0).at(105)
+    run.replicas[0].append(run.epoch_of(1, 2, correct=300))
+    head = run.replicas[0].head
+    assert head is not None
+    run.at(160)
+    run.replicas[0].append(TrialEnded(trial=1, reason="completed"))
+    start = resume(run, 200)
+    assert start.resumption is not None
+    assert f"replica-0000-1:{head[0]}" in str(start.resumption.until)
+    job = take(start.work, 0)
+    assert (job.resumes, job.round) == (1, 1), "it was not completed"
 
 
 def test_a_longer_duration_in_run_json_does_not_move_the_deadline(tmp_path: Path) -> None:

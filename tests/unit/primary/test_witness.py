@@ -11,7 +11,7 @@ from aiperf.errors import StorageError
 from aiperf.records.bodies import AnyBody, EpochWitnessed, TrialClosed
 from aiperf.records.history_files import HistoryReader
 from aiperf.wire.lines import encode
-from aiperf.wire.messages import CANCELLED, Closing, Finished, Message, Recorded
+from aiperf.wire.messages import CANCELLED, Closing, Finished, Message, Recorded, Started
 from primary.launchers import Exit, ReplicaSpec
 from primary.replica_link import JobEvent, ReplicaGoneError, ReplicaLink
 from primary.witness import How, Witness
@@ -77,6 +77,26 @@ def test_epochs_and_the_end_of_a_trial_are_recorded_with_what_was_heard(tmp_path
     asyncio.run(witness.conclude(None))
     epoch = EpochWitnessed(trial=7, epoch=1, writer="replica-0000-1", sequence=3, digest=FIRST)
     assert bodies(run) == [epoch, closed(how, (5, SECOND))]
+
+
+def test_a_start_among_the_last_words_is_heard(tmp_path: Path) -> None:
+    run, heard = HandMadeRun(tmp_path), list[Message]()
+    witness = working(run)
+    witness.on_started = heard.append
+    start = Started(
+        trial=7,
+        architecture="a" * 16,
+        parent=None,
+        hyperparameters={},
+        epochs=1,
+        operations_per_image=1,
+        depth=1,
+        weights=1,
+    )
+    link = ReplicaLink(Left(start, finished("crash")), ReplicaSpec(0, ("x",), tmp_path / "log"), 1.0)
+    asyncio.run(witness.conclude(link))
+    assert heard == [start]
+    assert bodies(run) == [closed("failed", (5, SECOND))]
 
 
 @pytest.mark.parametrize(

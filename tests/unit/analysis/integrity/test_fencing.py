@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from aiperf.records.bodies import JobIssued, RunEnded, RunReleased, TrialEnded
 from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
+from aiperf.records.reading import read_ledger, states_of
 from analysis.reading.run_data import RunData, read_run
 from analysis.report.build import build_report
 from tests.support.hand_made import T0_MS, HandMadeRun
@@ -200,3 +201,24 @@ def test_a_replica_that_is_cut_off_and_works_on_costs_nobody_anything(tmp_path: 
     assert before.notices == ()
     assert after.notices == ("2 epoch(s) that replicas completed after they were lost do not count",)
     assert (alone.operations_total, alone.error, alone.score_ops) == (both.operations_total, both.error, both.score_ops)
+
+
+def test_what_a_successor_has_read_of_a_lost_replica_counts(tmp_path: Path) -> None:
+    """It may have resumed the run by that, as primaries of earlier versions have."""
+    run = HandMadeRun(tmp_path).at(0).release(7200, replicas=2)
+    run.at(1).start_trial(1).at(100).lose(0).at(160)
+    run.replicas[0].append(run._evident(run.epoch_of(1, 1, correct=210)))
+    run.at(200).resume(claim=2).at(201).rejoin(0).at(202).start_trial(2, resumes=1).at(230).epoch(2, 2, correct=220)
+    data = read(run.end(7200))
+    assert (data.damages, data.notices) == ((), ())
+    assert len(data.ledger.trials[1].epochs) == 1
+
+
+def test_states_after_the_loss_of_a_replica_are_not_resumed(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(600, replicas=2).at(1).start_trial(1)
+    run.at(20).epoch(1, 1, state="a" * 64).at(100).lose(0)
+    for at_s, state in ((105, "b" * 64), (160, "c" * 64)):
+        run.at(at_s).replicas[0].append(run.epoch_of(1, 2, correct=210, state=state))
+    assert states_of(run.paths, {1: 0}) == ("a" * 64, "b" * 64)
+    assert states_of(run.paths, {2: 0, 1: 1}) == ()
+    assert [*read_ledger(run.paths).trials[1].epochs] == [1, 2]

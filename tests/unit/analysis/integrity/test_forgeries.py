@@ -249,7 +249,7 @@ def test_a_clock_that_was_set_back_before_a_resumption_is_found(tmp_path: Path) 
     assert places_in(tmp_path) == [("primary-2", 1, "time")]
 
 
-def test_two_trials_train_on_from_one_only_if_the_first_of_them_completed_nothing(tmp_path: Path) -> None:
+def test_two_trials_train_on_from_one_only_if_nobody_heard_of_an_epoch_of_the_first(tmp_path: Path) -> None:
     """A resumption may be lost before its first epoch; what it was to resume is resumed again."""
     for trained in (False, True):
         run = HandMadeRun(tmp_path / str(trained)).at(0).release(600, replicas=2).at(1).start_trial(1)
