@@ -12,6 +12,9 @@ from aiperf.seeds import fold_seed
 RANDOM_POINTS = 5
 """Points of a run that are drawn at random before the tuner learns from the results."""
 
+MAX_RESUMPTIONS = 2
+"""A training that is interrupted once more after this many resumptions is given up."""
+
 
 def draws_at_random(done: int, running: int) -> bool:
     """True if a learning tuner draws its next point at random.

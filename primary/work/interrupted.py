@@ -8,10 +8,8 @@ from msgspec.structs import replace
 from aiperf.records.bodies import JobIssued
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
+from aiperf.rules.schedule import MAX_RESUMPTIONS
 from aiperf.wire.messages import CROWDED, Job
-
-MAX_RESUMPTIONS = 2
-"""A training that is interrupted once more after this many resumptions is given up."""
 
 RESUMABLE = frozenset({"crash", "hang", "rank_lost", "start", "ranks", CROWDED})
 """Failures that the training did not cause; others (nan, out_of_memory, ...) would recur."""

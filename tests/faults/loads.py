@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from primary.work.interrupted import MAX_RESUMPTIONS
+from aiperf.rules.schedule import MAX_RESUMPTIONS
 from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
 
 Body = Mapping[str, Any]

@@ -7,7 +7,7 @@ from aiperf.records.bodies import JobIssued, RunReleased, RunResumed, TrialClose
 from aiperf.records.damage import Damage
 from aiperf.records.fencing import CLOCK_TOLERANCE_MS
 from aiperf.rules.rounds import plan_round
-from aiperf.rules.schedule import Assignment, next_assignment
+from aiperf.rules.schedule import MAX_RESUMPTIONS, Assignment, next_assignment
 from analysis.reading.integrity.traces import Traces
 from analysis.reading.integrity.view import Placed, RunView, TrialTrace, replica_of
 
@@ -71,7 +71,12 @@ def check_jobs(view: RunView) -> Iterator[Damage]:
     previous: dict[int, Placed[JobIssued]] = {}
     attempts: dict[tuple[int, int, int], int] = {}
     resumed: dict[int, int] = {}
+    complete: set[int] = set()
+    resumptions: dict[int, list[int]] = {}
+    """The trials that resume a training, by each of its trials."""
     for _, place in view.primary.events:
+        if isinstance(place.body, TrialClosed) and place.body.how == "completed":
+            complete.add(place.body.trial)
         if not isinstance(place.body, JobIssued):
             continue
         job: Placed[JobIssued] = place  # type: ignore[assignment]
@@ -81,6 +86,13 @@ def check_jobs(view: RunView) -> Iterator[Damage]:
         if job.body.resumes is not None:
             # No step of the replica's own schedule: its next job follows the one before this.
             yield from _resumption(job, view, resumed)
+            own = resumptions.setdefault(job.body.resumes, [])
+            resumptions[job.body.trial] = own
+            own.append(job.body.trial)
+            if job.body.resumes in complete or len(own) > MAX_RESUMPTIONS:
+                found = f"job {job.body.trial} resumes trial {job.body.resumes}"
+                limit = f"a training that was not completed, for the {MAX_RESUMPTIONS}nd time at most"
+                yield job.damage("conflict", found, limit)
             continue
         yield from _assignment(job, previous.get(job.body.replica), view)
         yield from _seed(job, attempts, view)

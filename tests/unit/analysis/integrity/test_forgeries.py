@@ -256,10 +256,22 @@ def test_two_trials_train_on_from_one_only_if_nobody_heard_of_an_epoch_of_the_fi
         run.at(9).epoch(1, 1, 200).at(10).lose(0).at(11).start_trial(2, 1, resumes=1)
         if trained:
             run.at(15).epoch(2, 2, 210, replica=1)
-        run.at(20).lose(1).at(21).rejoin(0).at(22).tell(run.job(3, 0, resumes=1))
-        run.at(30).lose(0).at(31).rejoin(0).at(32).start_trial(4, resumes=1).at(40).epoch(4, 2, 210).end(600)
+        run.at(20).lose(1).at(21).rejoin(0).at(22).start_trial(3, resumes=1).at(40).epoch(3, 2, 210).end(600)
         found = [damage.found for damage in read_run(run.paths).damages]
-        assert found == [f"job {job} resumes trial 1" for job in (3, 4) if trained]
+        assert found == ["job 3 resumes trial 1"] * trained
+
+
+def test_what_is_complete_or_was_resumed_twice_is_not_resumed(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path / "complete").at(0).release(600, replicas=2).at(1).start_trial(1)
+    run.at(9).epoch(1, 1, 200).at(12).epoch(1, 2, 200).end_trial(1)
+    run.at(20).start_trial(2, 1, resumes=1).at(30).epoch(2, 2, 210, replica=1).end_trial(2, 1).end(600)
+    assert [damage.found for damage in read_run(run.paths).damages] == ["job 2 resumes trial 1"]
+    run = HandMadeRun(tmp_path / "often").at(0).release(600).at(1).start_trial(1).at(9).epoch(1, 1, 200).at(10).lose(0)
+    for attempt in range(3):
+        run.at(20 * attempt + 11).rejoin(0).at(20 * attempt + 12).start_trial(2 + attempt, resumes=1)
+        run.at(20 * attempt + 13).lose(0)
+    found = [damage.found for damage in read_run(run.at(90).end(600).paths).damages]
+    assert found == ["job 4 resumes trial 1"]
 
 
 def test_a_cursor_names_records_that_are_there(honest: Path, tmp_path: Path) -> None:

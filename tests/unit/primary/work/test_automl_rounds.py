@@ -6,9 +6,9 @@ from aiperf.config.settings import load_config
 from aiperf.records.bodies import RunResumed, TrialEnded
 from aiperf.records.history_files import HistoryReader
 from aiperf.records.ledger import Ledger
+from aiperf.rules.schedule import MAX_RESUMPTIONS
 from aiperf.wire.messages import Finished, Job
 from primary.work import WorkList, open_work
-from primary.work.interrupted import MAX_RESUMPTIONS
 from tests.support.hand_made import HandMadeRun
 from tests.support.trainings.jobs import take
 

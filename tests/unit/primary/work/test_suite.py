@@ -8,9 +8,9 @@ from aiperf.errors import ConfigError
 from aiperf.records.bodies import AnyBody, JobIssued, TrialEnded, TrialFailed
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import Record
+from aiperf.rules.schedule import MAX_RESUMPTIONS
 from aiperf.wire.messages import Finished, Job
 from primary.work import WorkList, open_work
-from primary.work.interrupted import MAX_RESUMPTIONS
 from tests.support.trainings.jobs import take
 
 SCIENCE = {
