@@ -296,8 +296,7 @@ class Dispatcher:
 
     async def _stop_all(self, replicas: list[asyncio.Task[None]]) -> None:
         """Stop all replicas, within `stop_grace` or until a second interruption; kill the rest."""
-        await asyncio.gather(*(server.stop() for server in self._servers))
-        orderly = asyncio.ensure_future(asyncio.wait(replicas))
+        orderly = asyncio.ensure_future(_stopped(self._servers, replicas))
         hurry = asyncio.ensure_future(self._hurry.wait())
         grace_s = self._config.run.stop_grace
         await asyncio.wait((orderly, hurry), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
@@ -308,6 +307,11 @@ class Dispatcher:
         # Cancelled tasks must have ended before the pipes are read by another reader.
         await asyncio.gather(*replicas, return_exceptions=True)
         await asyncio.gather(*(server.conclude() for server in self._servers))
+
+
+async def _stopped(servers: Sequence[ReplicaServer], replicas: Sequence[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*(server.stop() for server in servers))
+    await asyncio.wait(replicas)
 
 
 def named(some: Sequence[int], replicas: int, what: str) -> str:

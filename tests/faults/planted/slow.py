@@ -34,7 +34,7 @@ from tests.support.folders import ROOT
 from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
 
 REPLICAS = 8
-EPOCHS = 10
+EPOCHS = 30
 EXAMPLES: dict[Split, int] = {"train": 256, "validation": 64}
 LIMIT_S = 900
 

@@ -13,7 +13,8 @@ from aiperf.errors import LaunchError, StorageError
 from aiperf.records.bodies import AnyBody, EpochCompleted, JobIssued, ReplicaLost, RunEnded, TrialClosed
 from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
-from aiperf.wire.messages import Job, ToPrimary
+from aiperf.wire.lines import decode_to_agent
+from aiperf.wire.messages import Job, Stop, ToPrimary
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.managers import EndReason
 from primary.native import NativeManager
@@ -113,6 +114,22 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "a name that is not UTF-8": (at_start(FileNotFoundError(2, "no file", "\udcff")), r"'\udcff'"),
     "its manager": (in_the_manager, "KeyError: 1"),
 }
+
+
+def test_a_replica_that_takes_no_message_does_not_keep_the_run_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full pipe of a node that is gone: the last message to it, to stop, would wait for ever."""
+
+    async def send(self: VirtualProcess, data: bytes) -> None:
+        if isinstance(decode_to_agent(data), Stop):
+            await asyncio.Event().wait()
+        await real_send(self, data)
+
+    real_send = VirtualProcess.send
+    monkeypatch.setattr(VirtualProcess, "send", send)
+    assert conduct_virtually(tmp_path / "run", configured()) == "deadline"
+    assert len(bodies(tmp_path / "run", RunEnded)) == 1
 
 
 @pytest.mark.parametrize("name", FAULTS)
