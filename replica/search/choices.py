@@ -27,7 +27,7 @@ from replica.search.strategies.contract import Proposal
 from replica.search.tuners import TUNERS, UNTAUGHT
 from replica.search.tuners.contract import Tried
 from search_space.hyperparameters import apply_hyperparameters, default_space_file
-from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits, training_memory
+from search_space.limits import ACTIVATION_BYTES, Limits, growth_limits
 from search_space.morphisms import morph_from_data
 from search_space.resnet import resnet
 
@@ -168,20 +168,24 @@ class Choices:
         # Seeded by round, not by trial: a trial's id is not known when it is proposed ahead.
         seed = fold_seed(self._config.run.seed, "search", round_number, self._replica)
         proposal = self._strategy.propose(observations, random.Random(seed), self.partition)
-        return self._plan(proposal, self.of_parent(str(proposal.parent)) or self._defaults())
+        return self._plan(proposal, self.of_parent(proposal) or self._defaults())
 
-    def of_parent(self, architecture: str) -> Hyperparameters | None:
-        """The hyperparameters of an architecture's children; None if a proposal cannot be one.
+    def of_parent(self, proposal: Proposal) -> Hyperparameters | None:
+        """The hyperparameters of a proposal; None if its parent cannot have children.
 
-        They are the best ones of a completed architecture, and the defaults of the initial one if
-        it was never trained.
+        They are the best ones of a completed parent, with the default batch if the child is too
+        large for the parent's, and the defaults if the initial architecture was never trained.
         """
-        defaults, ranked = self._defaults(), self._knowledge.outcomes().of_architecture(architecture)
+        defaults, parent = self._defaults(), str(proposal.parent)
+        ranked = self._knowledge.outcomes().of_architecture(parent)
         if not ranked:
-            return defaults if architecture == self.initial.hash else None
+            return defaults if parent == self.initial.hash else None
         best = ranked[0].started.hyperparameters
         # Without the kernel size: the architecture has it already.
-        return {**defaults, **{name: value for name, value in best.items() if name in defaults}}
+        inherited = {**defaults, **{name: value for name, value in best.items() if name in defaults}}
+        if not self._fits(proposal.architecture, inherited):
+            inherited["batch_size"] = defaults["batch_size"]
+        return inherited
 
     def _plan(self, proposal: Proposal, hyperparameters: Hyperparameters) -> Plan:
         return Plan(proposal, hyperparameters, cursor=self._knowledge.cursor())
@@ -208,7 +212,7 @@ class Choices:
         def fits(suggestion: Hyperparameters) -> bool:
             tuned = of_size(suggestion.get("kernel_size"))
             training = training_of(tuned.hash, {**self._defaults(), **suggestion})
-            return self._fits_memory(tuned, suggestion) and training not in trained
+            return self._fits(tuned, suggestion) and training not in trained
 
         suggest = TUNERS.load(self._config.search.hpo)
         # The seed is of the history, not of the job: replicas that ask at the same moment draw one
@@ -223,11 +227,10 @@ class Choices:
         grown = Proposal(tuned, started.parent, morphs if tuned == architecture else ())
         return self._plan(grown, {**self._defaults(), **suggestion})
 
-    def _fits_memory(self, architecture: Architecture, suggestion: Hyperparameters) -> bool:
-        """True if the training fits into the accelerator's memory, by an estimate."""
-        memory = self.limits.memory_bytes
-        batch = int(suggestion.get("batch_size", self._config.batch_size))
-        return memory is None or training_memory(architecture, batch, self.limits.activation_bytes) <= memory
+    def _fits(self, architecture: Architecture, hyperparameters: Hyperparameters) -> bool:
+        """True if a training is within the limits of the search, at its own batch."""
+        batch = int(hyperparameters.get("batch_size", self._config.batch_size))
+        return replace(self.limits, batch_size=batch).refusal(architecture) is None
 
     def _defaults(self) -> Hyperparameters:
         training = self._config.training

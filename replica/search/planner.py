@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 Head = tuple[Annotated[int, Field(ge=0)], Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
 
 
-OfParent = Callable[[str], Hyperparameters | None]
-"""Function that gives the hyperparameters of an architecture's children; None if it has none."""
+OfParent = Callable[[Proposal], Hyperparameters | None]
+"""Function that gives the hyperparameters of a proposal; None if its parent has no children."""
 
 MOST_BYTES = 64 << 20
 """Most bytes of a candidate's file, which may name thousands of writers."""
@@ -120,10 +120,10 @@ class Candidates:
             return None
         try:
             candidate = Candidate.model_validate_json(read_bounded(path, MOST_BYTES))
-            hyperparameters = of_parent(candidate.parent)
+            proposal = self._proposal(candidate)
+            hyperparameters = of_parent(proposal)
             if hyperparameters is None:
                 raise ValueError(f"its parent {candidate.parent!r} is not a completed architecture of this run")
-            proposal = self._proposal(candidate)
             if candidate.hyperparameters != hyperparameters:
                 raise ValueError("its hyperparameters are not the best ones of its parent")
             cursor = Cursor(candidate.cursor)

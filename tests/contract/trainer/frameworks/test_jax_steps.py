@@ -100,6 +100,7 @@ def test_ranks_meet_without_the_proxy_of_the_site(trains_on: str, monkeypatch: p
     assert [name for name in seen if name.lower().endswith("_proxy")] == []
 
 
+@ON_JAX
 def test_a_rank_takes_its_part_of_a_cards_memory_unless_the_user_has_set_one(
     trains_on: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,9 @@ def write(run: HandMadeRun, **changes: object) -> None:
 def loaded(run: HandMadeRun, limits: Limits = LIMITS, partition: Partition = ALL) -> str | None:
     knowledge = Knowledge(run.paths)
     knowledge.read()
-    plan = Candidates(0, run.paths, knowledge, limits, partition).load(2, {INITIAL.hash: BEST}.get)
+    best = {INITIAL.hash: BEST}
+    candidates = Candidates(0, run.paths, knowledge, limits, partition)
+    plan = candidates.load(2, lambda proposal: best.get(str(proposal.parent)))
     return plan.proposal.architecture.hash if plan is not None else None
 
 

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.config.settings import load_config
 from aiperf.config.space import Hyperparameters
 from aiperf.records.bodies import TrialEnded, TrialFailed, TrialStarted
+from aiperf.run_directory.architectures import ArchitectureStore
 from aiperf.wire.messages import Job
 from replica.search.knowledge import Knowledge
 from replica.search.planner import Memory, Planner
-from search_space.hyperparameters import (
-    apply_hyperparameters,
-)
+from search_space.hyperparameters import apply_hyperparameters
 from search_space.limits import training_memory
+from search_space.morphisms import Deepen
+from search_space.resnet import resnet
 from tests.support.hand_made import HandMadeRun
 
 
@@ -88,6 +90,33 @@ def test_batches_beyond_the_memory_of_the_accelerator_are_not_suggested(tmp_path
     plans = Planner(0, run.config, run.paths, Memory(memory))
     for trial in range(2, 10):
         assert int(plans.plan(Job(trial=trial, round=4, seed=1, point=1, base=1)).hyperparameters["batch_size"]) <= 48
+
+
+def test_a_child_does_not_inherit_a_batch_that_is_too_large_for_it(tmp_path: Path) -> None:
+    run = HandMadeRun(tmp_path, {"run.replicas": 1, "training.batch_size": 32}).at(0).release(100)
+    start(run, 1, {"batch_size": 64, "momentum": 0.8}, 0)
+    run.at(2).epoch(1, 1).end_trial(1)
+    for most, batch in ((1000, 64), (60, 32)):
+        memory = Memory(training_memory(run.architecture, most, 4))
+        plan = Planner(0, run.config, run.paths, memory).plan(Job(trial=2, round=5, seed=1))
+        assert (plan.hyperparameters["batch_size"], plan.hyperparameters["momentum"]) == (batch, 0.8)
+
+
+def test_kernels_beyond_the_limits_of_growth_are_not_suggested(tmp_path: Path) -> None:
+    grown = Deepen("s5b3_relu").apply(resnet(50, 32, 10))
+    sizes = {size: apply_hyperparameters(grown, {"kernel_size": size}) for size in (2, 3, 4, 5)}
+    growth = sizes[4].parameter_count / resnet(50, 32, 10).parameter_count
+    run = HandMadeRun(tmp_path, {"search.max_growth": growth}).at(0).release(100)
+    run.architecture = grown
+    ArchitectureStore(run.paths).save(grown)
+    start(run, 1, {"batch_size": 64}, 0)
+    run.at(2).epoch(1, 1).end_trial(1)
+    found = set()
+    for seed in range(1, 9):
+        config = load_config(overrides={"run.dataset": "digits", "search.max_growth": growth, "run.seed": seed})
+        plans = Planner(0, config, run.paths, Memory())
+        found.add(plans.plan(Job(trial=2, round=4, seed=1, point=1, base=1)).proposal.architecture.hash)
+    assert found == {sizes[size].hash for size in (2, 3, 4)}
 
 
 def test_the_search_gets_predictions_in_warm_up_until_a_later_round_measures(run: HandMadeRun) -> None:
