@@ -26,14 +26,14 @@ from aiperf.run_directory.ownership import foreign_hands
 from aiperf.run_directory.paths import RunPaths, unusable_path
 from primary.allocations.time_left import early_end
 from primary.launchers import make_launcher
+from primary.open_files import files_needed, files_problem
 
 
 def check(config: RunConfig, output: Path) -> None:
     """Raise UsageError or EnvironmentNotReadyError with every problem; changes nothing on disk."""
     if usage := usage_problems(config, output):
         raise UsageError(*usage)
-    environment = [*package_problems(config), *port_problems(config), *disk_problems(config, output)]
-    if environment:
+    if environment := [*machine_problems(config), *disk_problems(config, output)]:
         raise EnvironmentNotReadyError(environment)
 
 
@@ -95,7 +95,7 @@ def usage_problems(config: RunConfig, output: Path) -> list[str]:
 
 def check_resumption(config: RunConfig) -> None:
     """Raise EnvironmentNotReadyError with everything that keeps a run from being resumed here."""
-    if problems := [*package_problems(config), *port_problems(config)]:
+    if problems := machine_problems(config):
         raise EnvironmentNotReadyError(problems)
 
 
@@ -159,6 +159,17 @@ def _is_left_of_a_start(path: Path, with_space: bool) -> bool:
     if path.is_dir() and not path.is_symlink():
         return path.name in ("history", "models", "candidates", "logs")
     return (with_space and path.name == "hyperparameters.json") or path.match(".*.tmp")
+
+
+def machine_problems(config: RunConfig) -> list[str]:
+    """What this machine lacks for a primary."""
+    return [*package_problems(config), *port_problems(config), *limit_problems(config)]
+
+
+def limit_problems(config: RunConfig) -> list[str]:
+    """Limits of this process that are too small for the run."""
+    problem = files_problem(f"a run of {config.run.replicas} replica(s)", files_needed(config))
+    return [problem] if problem else []
 
 
 def package_problems(config: RunConfig) -> list[str]:

@@ -32,6 +32,7 @@ from primary.display.state import Display, FailSafeDisplay, PatientDisplay, Seve
 from primary.display.terminal import open_display
 from primary.launchers import make_launcher
 from primary.managers import EndReason, Manager
+from primary.open_files import allow_files, files_needed
 from primary.resumption import Start
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ def conduct(
     Raises StorageError if its directory can no longer be written, and RunHeldError, when its
     processes have ended, if another primary has taken the run over.
     """
+    allow_files(files_needed(config))
     handler = QuietHandler(paths.primary_log)
     handler.in_background()
     logging.basicConfig(handlers=[handler], level=logging.INFO, format=LOG_FORMAT)

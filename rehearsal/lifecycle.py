@@ -5,7 +5,6 @@ import contextlib
 import gc
 import logging
 import random
-import resource
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from primary.dispatcher import Dispatcher
 from primary.display.state import LiveRun
 from primary.managers import EndReason
 from primary.native import NativeManager
+from primary.open_files import OTHER_FILES, allow_files, files_problem
 from primary.resumption import Start, prepare_resumption
 from primary.work import open_work
 from rehearsal.cluster import HOUR_S, Cluster, ClusterLauncher
@@ -119,9 +119,6 @@ class Breaker:
 
 # The course of a rehearsal.
 
-OTHER_FILES = 256
-"""Number of files that may be open in addition to those of the replicas."""
-
 SearchKind = Literal["real", "modelled"]
 
 
@@ -200,7 +197,10 @@ def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:
     Raises OSError, EnvironmentNotReadyError if too few files may be open, and DeadlockError if
     every task waits for another.
     """
-    _allow_files(rehearsal.config.run.replicas + OTHER_FILES)
+    needed = rehearsal.config.run.replicas + OTHER_FILES  # a file for each replica
+    if problem := files_problem("this rehearsal", needed):
+        raise EnvironmentNotReadyError([problem])
+    allow_files(needed)
     paths = RunPaths(root)
     paths.create()
     described = rehearsal.machine
@@ -215,16 +215,6 @@ def conduct(root: Path, rehearsal: Rehearsal) -> Outcome:
     write_manifest(paths, rehearsal.config, facts)
     with volatile(), _few_collections(), _logged(paths.primary_log):
         return run_virtually(lambda loop: _Conductor(paths, rehearsal, loop).run())
-
-
-def _allow_files(needed: int) -> None:
-    """Let this process have a file open for each replica. Raises EnvironmentNotReadyError."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise EnvironmentNotReadyError([f"this rehearsal needs {needed} open files, of {hard} allowed (ulimit -Hn)"])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 @contextlib.contextmanager

@@ -54,6 +54,13 @@ expired ticket, a client that was evicted (EIO, ESHUTDOWN), a daemon of FUSE tha
 """
 
 
+OF_LIMITS: Mapping[int, str] = {
+    errno.EMFILE: "the limit of this process, ulimit -n, not the storage",
+    errno.ENFILE: "the limit of this machine, fs.file-max, not the storage",
+}
+"""Errors that pass, and that no storage has: what is open is closed some time."""
+
+
 def may_pass(error: BaseException) -> bool:
     """True for an error of storage that another attempt may not meet."""
     return isinstance(error, OSError) and error.errno is not None and error.errno not in FINAL
@@ -132,7 +139,8 @@ class Patience:
                 self._end(token, what)
 
     def _begin(self, what: object, error: OSError) -> int:
-        reason = f"{what}: {error.strerror or error}"
+        limit = OF_LIMITS.get(error.errno or 0)
+        reason = f"{what}: {error.strerror or error}{f' ({limit})' if limit else ''}"
         log.warning("storage refuses (%s); trying again for %.0f s", reason, self.seconds)
         with self._lock:
             token = next(self._tokens)

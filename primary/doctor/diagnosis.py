@@ -22,6 +22,7 @@ from primary.doctor.contract import Answer, Evidence, Finding
 from primary.environment import on_node
 from primary.launchers import Launcher, ReplicaProcess, ReplicaSpec, make_launcher
 from primary.launchers.talk import Talk, first_message, talk_in
+from primary.open_files import allow_files, files_needed
 from primary.replica_link import CLOCK_SAMPLES, ClockOffset
 from primary.work.data import science_problems
 from slurm.commands import clean_environment
@@ -152,6 +153,7 @@ def diagnose(order: Order, clock: Clock) -> list[Finding]:
         folder = _scratch(order.output)
         try:
             launcher = make_launcher(order.config, clock)
+            allow_files(files_needed(order.config))
             # The steps of a probe are those of AutoML's initial architecture.
             steps = 0 if evidence.is_science else order.steps
             settings = ExaminerSettings(order.config, launcher, clock, folder, steps, order.limit_s)

@@ -19,6 +19,7 @@ from aiperf.screening.messages import Row
 from aiperf.screening.outcome import Outcome, ScreenedNode, bad_values, remarks_of
 from primary import preflight
 from primary.launchers import Launcher, make_launcher
+from primary.open_files import allow_files, files_needed
 from primary.screening.fabric import FabricPass
 from primary.screening.visits import Screening, Visit, close_visits, measure_devices, measure_storage, open_visits
 from slurm.hostlists import without
@@ -50,6 +51,7 @@ def screen(order: Order, clock: Clock, say: Callable[[str], None]) -> Outcome:
     """Screen the nodes. Raises EnvironmentNotReadyError if the launcher cannot start any."""
     if problems := preflight.launcher_problems(order.config):
         raise EnvironmentNotReadyError(problems)
+    allow_files(files_needed(order.config))
     with temporary_folder(".aiperf-screen-", order.folder) as folder:
         return asyncio.run(screen_by(make_launcher(order.config, clock), order, folder, clock, say))
 

@@ -11,6 +11,8 @@ from primary.nodes.ssh_client import client_name
 
 _SETTINGS = "aiperf config show (with the same options)"
 
+_LIMIT = "LimitNOFILE= of the unit, nofile in /etc/security/limits.conf, docker run --ulimit nofile=65536"
+
 _BY_LAUNCHER = {
     "ssh": "--set ssh.hosts=[...], or fewer --replicas",
     "scheduler": "aiperf nodes list (in the job's own script or shell)",
@@ -19,7 +21,7 @@ _BY_LAUNCHER = {
 
 
 def check_primary(evidence: Evidence) -> list[Finding]:
-    """Launcher, packages, ports, and the place of the run directory."""
+    """Launcher, packages, ports, open files, and the place of the run directory."""
     config = evidence.config
     taken = "--set nni.port=PORT"
     found = [
@@ -36,6 +38,7 @@ def check_primary(evidence: Evidence) -> list[Finding]:
             for text in preflight.package_problems(config)
         ),
         *(Finding("primary", "failed", text, taken) for text in preflight.port_problems(config)),
+        *(Finding("primary", "failed", text, _LIMIT) for text in preflight.limit_problems(config)),
     ]
     if not found and (early := early_end(config)):
         return [Finding("primary", "warning", early, "--duration, or a longer job")]

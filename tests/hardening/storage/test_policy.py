@@ -64,6 +64,18 @@ def test_every_known_error_is_waited_for_or_final_with_a_reason(monkeypatch: pyt
     assert not may_pass(OSError("without a number"))
 
 
+def test_too_many_open_files_are_waited_for_and_not_blamed_on_the_storage() -> None:
+    reasons = list[str]()
+    left = failing(1, errno.EMFILE)
+
+    def action() -> None:
+        if left:
+            raise OSError(left.pop(), "Too many open files")
+
+    Patience(60, reasons.append).attempt(action, "a file")
+    assert reasons == ["a file: Too many open files (the limit of this process, ulimit -n, not the storage)", ""]
+
+
 @pytest.mark.parametrize("code", [errno.ESHUTDOWN, errno.EPIPE])
 def test_a_disk_that_is_away_is_no_terminal_that_was_closed(
     code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

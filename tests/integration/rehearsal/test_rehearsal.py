@@ -174,7 +174,7 @@ def test_a_rehearsal_that_says_it_was_none_is_damaged(rehearsed: Path, tmp_path:
 def test_too_few_open_files_for_its_replicas_are_named_before_anything_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rehearsal.lifecycle.resource.getrlimit", lambda which: (64, 128))
+    monkeypatch.setattr("primary.open_files.resource.getrlimit", lambda which: (64, 128))
     assert rehearse(tmp_path / "run") == 3
     assert "needs 258 open files, of 128 allowed" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
