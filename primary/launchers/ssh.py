@@ -223,6 +223,9 @@ class SshProcess(PipeProcess):
         # Signalled once: when the group is gone, its number may become another's.
         group, self._group = self._group, None
         if group is None:
+            # If the first attempt was cancelled in its middle, ssh is still there, for as long as
+            # its keep-alives take.
+            await end_group(self._process, grace_s)
             return await self.wait()
         assert self._process.stdin is not None
         # The end of its input ends an agent in order. The signals are for one that does not hear
