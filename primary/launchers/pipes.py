@@ -2,15 +2,12 @@
 
 import asyncio
 import contextlib
-import errno
 import signal
 
 from aiperf.errors import LaunchError, MessageError
 from aiperf.processes import MemoryKills, end_group, spawn
+from aiperf.storage.patience import may_pass
 from primary.launchers.contract import Exit, ReplicaSpec
-
-PASSING_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-"""Limits of processes, memory and files: another attempt may find room."""
 
 
 class PipeProcess:
@@ -54,9 +51,9 @@ class PipeProcess:
 
 
 async def start_child(spec: ReplicaSpec, command: list[str], environment: dict[str, str]) -> asyncio.subprocess.Process:
-    """Start the child. Raises LaunchError naming the program that cannot be started."""
+    """Start the child. Raises LaunchError naming the program or log that cannot be opened."""
     try:
         return await spawn(command, spec.log, environment)
     except OSError as error:
-        reason = f"cannot start replica {spec.replica}: {command[0]}: {error.strerror}"
-        raise LaunchError(reason, restart=error.errno in PASSING_ERRORS) from error
+        reason = f"cannot start replica {spec.replica}: {error.filename or command[0]}: {error.strerror}"
+        raise LaunchError(reason, restart=may_pass(error)) from error

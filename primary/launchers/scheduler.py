@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from aiperf.clock import Clock
@@ -10,13 +11,14 @@ from aiperf.config.placement import nodes_of
 from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError
 from aiperf.processes import end_group
+from aiperf.storage.patience import may_pass, with_patience
 from primary.allocations import Allocation, allocation_of
 from primary.launchers.contract import Launcher, ReplicaProcess, ReplicaSpec
-from primary.launchers.pipes import PASSING_ERRORS, start_child
+from primary.launchers.pipes import start_child
 from primary.launchers.relays.process import STARTER_GRACE_S, RelayedProcess
 from primary.launchers.relays.remote_starters import REMOTE_STARTERS, RemoteCommand
 from primary.launchers.relays.rendezvous import Channel, Rendezvous
-from primary.launchers.relays.task import interpreter, is_this_host, write_task
+from primary.launchers.relays.task import interpreter, is_this_host, remove_task, write_task
 from primary.launchers.slurm import SlurmLauncher
 
 
@@ -55,7 +57,7 @@ class SchedulerLauncher:
                 return await self._start(spec, rendezvous)
             except OSError as error:
                 reason = f"cannot start replica {spec.replica}: {error}"
-                raise LaunchError(reason, restart=error.errno in PASSING_ERRORS) from error
+                raise LaunchError(reason, restart=may_pass(error)) from error
             finally:
                 if rendezvous is not None:
                     rendezvous.close()
@@ -64,29 +66,29 @@ class SchedulerLauncher:
         hosts = nodes_of(spec.replica, self._config, self._allocation.hosts)
         further = ("--hosts", ",".join(hosts)) if len(hosts) > 1 else ()
         own = await asyncio.to_thread(is_this_host, hosts[0])  # which may ask a name server
-        task = write_task(spec, (*spec.command, *further), rendezvous, own)
+        write = partial(write_task, spec, (*spec.command, *further), rendezvous, own)
+        # A file of the run directory: it may have to wait, and not in the event loop.
+        task = await asyncio.to_thread(with_patience, write, spec.log.parent)
+        directly = own and not self._starter.own_host
         try:
-            child = await start_child(spec, self._command(hosts[0], task), {})
+            child = await start_child(spec, self._command(hosts[0], task, directly), {})
             channel = await self._channel(child, rendezvous)
         except BaseException:
-            task.unlink(missing_ok=True)
+            await remove_task(task)
             raise
-        program = "this process" if self._directly(hosts[0]) else self._starter.program
+        program = "this process" if directly else self._starter.program
         hint = f"; {self._starter.hint}" if self._starter.hint and program == self._starter.program else ""
         description = f"host {hosts[0]} of {self._allocation.title}, started by {program}{hint}"
         return RelayedProcess(child, channel, task, description)
 
-    def _command(self, host: str, task: Path) -> list[str]:
+    def _command(self, host: str, task: Path, directly: bool) -> list[str]:
+        """The words of a starter, or those of a relay that is a child of this process."""
         # Isolated and without site: only the standard library, whatever is set on the node.
         relay = (*interpreter(self._config.environment, sys.executable), "-I", "-S", str(task))
-        if self._directly(host):
+        if directly:
             return list(relay)
         request = RemoteCommand(self._allocation, host, self.per_node, relay)
         return [self._starter.program, *self._starter.words(request)]
-
-    def _directly(self, host: str) -> bool:
-        """True if the relay is a child of this process, which runs on that host."""
-        return not self._starter.own_host and is_this_host(host)
 
     async def _channel(self, child: asyncio.subprocess.Process, rendezvous: Rendezvous | None) -> Channel | None:
         if rendezvous is None:

@@ -16,9 +16,10 @@ from aiperf.config.settings import RunConfig
 from aiperf.errors import LaunchError, MessageError, UsageError
 from aiperf.processes import end_group, spawn
 from aiperf.storage.logs import open_log
+from aiperf.storage.patience import may_pass
 from primary.allocations import allocation_of
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
-from primary.launchers.pipes import PASSING_ERRORS, PipeProcess
+from primary.launchers.pipes import PipeProcess
 from primary.launchers.talk import Talk
 from primary.nodes import ssh_client
 from slurm.hostlists import without
@@ -150,7 +151,7 @@ class SshProcess(PipeProcess):
             process = await spawn(command, None)
         except OSError as error:
             reason = f"{self._host}: ssh cannot be started: {error.strerror}"
-            raise LaunchError(reason, restart=error.errno in PASSING_ERRORS) from error
+            raise LaunchError(reason, restart=may_pass(error)) from error
         super().__init__(process)
         self._pump = asyncio.create_task(self._read_errors())
         await self.send(script)

@@ -21,7 +21,16 @@ DEFAULT_PORT = 22
 FAILED = 255
 """The exit code of ssh itself; any other is that of the remote command."""
 
-PASSING = ("timed out", "refused", "reset", "closed by", "No route to host", "unreachable")
+PASSING = (
+    "timed out",
+    "refused",
+    "reset",
+    "closed by",
+    "No route to host",
+    "unreachable",
+    "Temporary failure in name resolution",
+    "request failed on channel",
+)
 """Words of errors that another attempt may not meet."""
 
 QUERY_TIMEOUT_S = 20.0
@@ -205,7 +214,7 @@ def run(words: list[str], data: bytes = b"", timeout_s: float = QUERY_TIMEOUT_S)
     if answer.missing:
         raise LaunchError(MISSING["openssh"])
     if answer.code is None:
-        raise LaunchError(f"{answer.reason}: {shlex.join(words[-2:])}", restart=not answer.started)
+        raise LaunchError(f"{answer.reason}: {shlex.join(words[-2:])}", restart=True)
     return answer
 
 

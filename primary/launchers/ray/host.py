@@ -11,6 +11,7 @@ from pathlib import Path
 from aiperf.errors import LaunchError
 from aiperf.host import this_host
 from aiperf.processes import end_group
+from aiperf.storage.patience import may_pass
 from primary.launchers.contract import ReplicaSpec
 from primary.launchers.pipes import start_child
 from primary.launchers.ray.calls import CHUNK_BYTES, serve
@@ -30,11 +31,14 @@ class NodeCommands:
     ) -> int:
         """Start a command, in `folder` if there is one. Raises LaunchError."""
         spec = ReplicaSpec(replica, tuple(command), Path(log), environment)
-        if not spec.log.parent.is_dir():
+        try:
+            await asyncio.to_thread(spec.log.parent.stat)
+        except OSError as error:
             raise LaunchError(
-                f"cannot start replica {replica}: node {this_host().name()} has no {spec.log.parent}; "
-                "the output directory must be on a file system that all nodes share"
-            )
+                f"cannot start replica {replica}: node {this_host().name()} has no {spec.log.parent} "
+                f"({error.strerror}); the output directory must be on a file system that all nodes share",
+                restart=may_pass(error),
+            ) from error
         with contextlib.suppress(OSError):
             os.chdir(folder)
         number = next(self._numbers)

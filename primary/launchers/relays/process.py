@@ -10,6 +10,7 @@ from aiperf.wire.lines import MAX_LINE_BYTES
 from primary.launchers.contract import Exit
 from primary.launchers.relays.remote import BEGINNING, EXIT, INPUT, OUTPUT, TERMINATE
 from primary.launchers.relays.rendezvous import Channel
+from primary.launchers.relays.task import remove_task
 
 STARTER_GRACE_S = 2.0
 """Seconds for a starter to pass its end on to its task."""
@@ -74,7 +75,7 @@ class RelayedProcess:
             # Some starters end with 0 whatever happened.
             self._exit = Exit(await self._starter.wait() or None)
         await end_group(self._starter, STARTER_GRACE_S)
-        self._task.unlink(missing_ok=True)
+        await remove_task(self._task)
 
     async def _hang_up(self) -> None:
         """Close the connection, by which a relay that is still there ends the replica."""
@@ -150,5 +151,5 @@ class RelayedProcess:
             if not (await asyncio.wait({self._following}, timeout=KILL_TIMEOUT_S))[0]:
                 self._following.cancel()
                 self._output.feed_eof()
-        self._task.unlink(missing_ok=True)
+        await remove_task(self._task)
         return await self.wait()

@@ -1,5 +1,7 @@
 """The task of a relay: a program in the folder of the logs, for the owner's eyes only."""
 
+import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -42,9 +44,21 @@ def write_task(spec: ReplicaSpec, command: tuple[str, ...], rendezvous: Rendezvo
     program = Path(remote.__file__).read_text(encoding="utf-8")
     text = f"{program}\n\nimport json\n\nmain(json.loads({json.dumps(task)!r}))\n"
     # Created with its mode: a file that is closed to others later can be opened before.
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
-        stream.write(text)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
     return path
+
+
+async def remove_task(task: Path) -> None:
+    """Remove a program that its relay may have left; the end of a run removes any other."""
+    with contextlib.suppress(OSError):
+        await asyncio.to_thread(task.unlink, missing_ok=True)
 
 
 def is_this_host(host: str) -> bool:

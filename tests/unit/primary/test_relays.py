@@ -236,10 +236,10 @@ def test_grid_engine_starts_nothing_on_the_host_of_its_own_script() -> None:
     own = this_host().name()
     for title, program in (("Grid Engine", None), ("LSF", "blaunch")):
         launcher = SchedulerLauncher(load_config(), Allocation(title, "7", (own, "another.invalid")))
-        words = launcher._command(own, Path("/task"))
+        words = launcher._command(own, Path("/task"), directly=program is None)
         assert words[0] == (program or sys.executable)
         assert words[-1] == "/task"
-        assert launcher._command("another.invalid", Path("/task"))[0] == REMOTE_STARTERS[title].program
+        assert launcher._command("another.invalid", Path("/task"), directly=False)[0] == REMOTE_STARTERS[title].program
     assert is_this_host(f"{own}.example")
     assert not is_this_host("another.invalid")
     assert "control_slaves TRUE" in REMOTE_STARTERS["Grid Engine"].hint
