@@ -9,6 +9,10 @@ from aiperf.processes import MemoryKills, end_group, spawn
 from aiperf.storage.patience import may_pass
 from primary.launchers.contract import Exit, ReplicaSpec
 
+HUNG_START_S = 600.0
+"""Longest time of a start that keeps one of the `launch.parallel` places: start files and prologs
+take seconds. Not `run.start_timeout`, after which a late replica may still come."""
+
 
 class PipeProcess:
     """Standard input and output are pipes; standard error is appended to the replica's log."""

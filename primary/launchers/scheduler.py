@@ -13,6 +13,7 @@ from aiperf.errors import LaunchError
 from aiperf.processes import end_group
 from aiperf.storage.patience import may_pass, with_patience
 from primary.allocations import Allocation, allocation_of
+from primary.launchers import pipes
 from primary.launchers.contract import Launcher, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import start_child
 from primary.launchers.relays.process import STARTER_GRACE_S, RelayedProcess
@@ -96,8 +97,12 @@ class SchedulerLauncher:
             assert child.stdin is not None
             return child.stdout, child.stdin
         try:
-            return await rendezvous.arrival(child)
-        except BaseException:
+            async with asyncio.timeout(pipes.HUNG_START_S):
+                return await rendezvous.arrival(child)
+        except BaseException as error:
             # Also when cancelled: nothing else knows this child yet.
             await end_group(child, STARTER_GRACE_S)
+            if isinstance(error, TimeoutError):
+                late = f"{self._starter.program} has started no relay within {pipes.HUNG_START_S:.0f} s"
+                raise LaunchError(late, restart=True) from None
             raise

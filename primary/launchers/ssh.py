@@ -18,6 +18,7 @@ from aiperf.processes import end_group, spawn
 from aiperf.storage.logs import open_log
 from aiperf.storage.patience import may_pass
 from primary.allocations import allocation_of
+from primary.launchers import pipes
 from primary.launchers.contract import Exit, ReplicaProcess, ReplicaSpec
 from primary.launchers.pipes import PipeProcess
 from primary.launchers.talk import Talk
@@ -145,7 +146,7 @@ class SshProcess(PipeProcess):
         self._exit: Exit | None = None
 
     async def begin(self, script: bytes) -> None:
-        """Start the script. Raises LaunchError if the host refuses."""
+        """Start the script. Raises LaunchError if the host refuses, or its shell hangs."""
         command = [*ssh_client.ssh_command(self._host, self._settings), ssh_client.in_posix_shell(script)]
         try:
             process = await spawn(command, None)
@@ -154,8 +155,13 @@ class SshProcess(PipeProcess):
             raise LaunchError(reason, restart=may_pass(error)) from error
         super().__init__(process)
         self._pump = asyncio.create_task(self._read_errors())
-        await self.send(script)
-        await self._await_group()
+        try:
+            async with asyncio.timeout(pipes.HUNG_START_S):
+                await self.send(script)
+                await self._await_group()
+        except TimeoutError:
+            reason = f"{self._host}: its shell did not start the replica within {pipes.HUNG_START_S:.0f} s"
+            raise LaunchError(f"{reason}; do its start files wait for something?", restart=True) from None
 
     async def _await_group(self) -> None:
         """Read up to the line of the group: start files of the host's shell may talk before it."""

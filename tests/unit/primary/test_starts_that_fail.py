@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from aiperf.answers import Answer
+from aiperf.clock import SystemClock
 from aiperf.config.settings import load_config
 from aiperf.errors import LaunchError
 from aiperf.storage.patience import PATIENCE
 from primary.allocations import Allocation
-from primary.launchers import ReplicaSpec
+from primary.launchers import ReplicaSpec, pipes
 from primary.launchers.pipes import start_child
 from primary.launchers.ray.host import NodeCommands
 from primary.launchers.relays import task
 from primary.launchers.scheduler import SchedulerLauncher
-from primary.launchers.ssh import SshProcess
+from primary.launchers.ssh import SshLauncher, SshProcess
 from primary.nodes import ssh_client
 
 OF_STORAGE = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE]
@@ -132,3 +133,30 @@ def test_what_ssh_says_of_failures_that_pass(
     monkeypatch.setattr(ssh_client, "explained", lambda *_: said)
     process = SshProcess(spec(tmp_path), "n1", load_config(), asyncio.Semaphore(1))
     assert refusal(process.begin(b"true\n")).restart == passes
+
+
+def test_a_shell_that_hangs_gives_its_place_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipes, "HUNG_START_S", 0.1)
+    config = load_config(overrides={"run.launcher": "ssh", "ssh.hosts": ["n1"], "launch.parallel": 1})
+    monkeypatch.setattr(ssh_client, "check_jumps", lambda *_: None)
+    monkeypatch.setattr(ssh_client, "ssh_command", lambda *_: ["sh", "-c", "exec sleep 600"])
+    hosts = SshLauncher(config, SystemClock())
+
+    async def scenario() -> None:
+        for _ in range(2):
+            with pytest.raises(LaunchError, match="n1: its shell did not start the replica within 0 s") as caught:
+                await hosts.start(ReplicaSpec(0, ("true",), tmp_path / "log"))
+            assert caught.value.restart
+
+    asyncio.run(scenario())
+
+
+def test_a_starter_that_hangs_gives_its_place_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipes, "HUNG_START_S", 0.1)
+    program = tmp_path / "pbsdsh"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    error = refusal(launcher("PBS").start(spec(tmp_path)))
+    assert str(error) == "pbsdsh has started no relay within 0 s"
+    assert error.restart
