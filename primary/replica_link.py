@@ -170,7 +170,8 @@ class ReplicaLink:
         if not self._heard:
             return await self._first()
         line = await self._process.receive()
-        return decode_to_primary(line) if line else None
+        # A line without its end was cut off with the connection.
+        return decode_to_primary(line) if line.endswith(b"\n") else None
 
     async def _first(self) -> messages.ToPrimary | None:
         """The first message, after whatever the way to the replica has to say."""
@@ -182,7 +183,7 @@ class ReplicaLink:
                 continue
             if not line:
                 return None
-            if (message := first_message(line)) is not None:
+            if line.endswith(b"\n") and (message := first_message(line)) is not None:
                 self._heard = True
                 return message
             # In a thread: it writes to the log, in the run directory, whose storage may not answer.

@@ -127,6 +127,22 @@ def test_an_end_is_reported_with_the_facts_of_the_launcher(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("heard", [0, 1, 7])
+def test_a_line_that_is_cut_off_is_the_end_of_the_connection(heard: int, tmp_path: Path) -> None:
+    """And no foreign message: that would be another version, or another program on the pipe."""
+
+    async def scenario() -> None:
+        process = Scripted(ready(), *CLOCKS, Alive(), Finished(trial=1, completed=True, reason=""), ends=Exit(None))
+        process._lines[heard:] = [process._lines[heard][:-5]]
+        cut = link(process, tmp_path)
+        with pytest.raises(ReplicaGoneError, match="the replica cannot be reached: the connection is lost") as caught:
+            await cut.handshake(SystemClock())
+            await cut.next_event()
+        assert caught.value.restart
+
+    asyncio.run(scenario())
+
+
 def command_with(
     tmp_path: Path, suite: str = "none", released: bool = False, released_ms: int | None = None, **settings: object
 ) -> tuple[str, ...]:
