@@ -138,6 +138,7 @@ class SshProcess(PipeProcess):
         self._host = host
         self._connecting = connecting
         self._settings = config.ssh
+        self._ssh: list[str] = []
         self._group: int | None = None
         self._said = b""
         """The end of what came on standard error: of the host's shell, then of ssh itself."""
@@ -147,9 +148,10 @@ class SshProcess(PipeProcess):
 
     async def begin(self, script: bytes) -> None:
         """Start the script. Raises LaunchError if the host refuses, or its shell hangs."""
-        command = [*ssh_client.ssh_command(self._host, self._settings), ssh_client.in_posix_shell(script)]
+        # Once, and in a thread: the client is looked for in the folders of the PATH.
+        self._ssh = await asyncio.to_thread(ssh_client.ssh_command, self._host, self._settings)
         try:
-            process = await spawn(command, None)
+            process = await spawn([*self._ssh, ssh_client.in_posix_shell(script)], None)
         except OSError as error:
             reason = f"{self._host}: ssh cannot be started: {error.strerror}"
             raise LaunchError(reason, restart=may_pass(error)) from error
@@ -255,10 +257,7 @@ class SshProcess(PipeProcess):
 
     async def _signal(self, name: str, group: int) -> None:
         """Send a signal to the group, over another connection."""
-        command = [
-            *ssh_client.ssh_command(self._host, self._settings),
-            f"exec /bin/sh -c 'kill -s {name} -- -{group} 2>/dev/null'",
-        ]
+        command = [*self._ssh, f"exec /bin/sh -c 'kill -s {name} -- -{group} 2>/dev/null'"]
         # A connection of its own: the replica's may be lost while the host is alive.
         async with self._connecting:
             with contextlib.suppress(OSError):

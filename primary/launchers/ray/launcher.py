@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+from pathlib import Path
 from typing import Any
 
 from aiperf.clock import Clock
@@ -41,6 +42,7 @@ class RayLauncher:
         self.per_node = config.replica.per_node
         self._config = config
         self._driver: Callee | None = None
+        self._opening = asyncio.Lock()
 
     async def start(self, spec: ReplicaSpec) -> ReplicaProcess:
         """Start a replica as soon as its node is free.
@@ -48,12 +50,7 @@ class RayLauncher:
         Raises LaunchError: no cluster, too few nodes, a node is taken, no such program.
         """
         log = spec.log.with_name(LOG).absolute()
-        if self._driver is None or self._driver.ended:
-            ray = self._config.ray
-            nodes = str(nodes_needed(self._config))
-            words = (ray.address, str(ray.wait), nodes, str(self.per_node), ray.accelerator_resource or "")
-            self._driver = Callee(python_module("primary.launchers.ray.driver", *words), log)
-        driver = self._driver
+        driver = await self._open(log)
         try:
             started = await driver.call(
                 "start",
@@ -68,6 +65,18 @@ class RayLauncher:
                 raise LaunchError(f"Ray ended its driver process; end of {log}: {last_lines(log)}") from None
             raise LaunchError(f"cannot start replica {spec.replica}: {error}", restart=True) from None
         return RayProcess(driver, started)
+
+    async def _open(self, log: Path) -> Callee:
+        """The driver, which is started if there is none."""
+        async with self._opening:
+            if self._driver is None or self._driver.ended:
+                ray = self._config.ray
+                nodes = str(nodes_needed(self._config))
+                words = (ray.address, str(ray.wait), nodes, str(self.per_node), ray.accelerator_resource or "")
+                command = python_module("primary.launchers.ray.driver", *words)
+                # In a thread: its log is a file of the run, for which it may wait.
+                self._driver = await asyncio.to_thread(Callee, command, log)
+            return self._driver
 
 
 class RayProcess:

@@ -1,7 +1,7 @@
 """A replica behind ssh, with a local shell in place of the connection."""
 
 import asyncio
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,24 +13,44 @@ from primary.nodes import ssh_client
 
 
 @pytest.fixture
-def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., SshProcess]:
-    monkeypatch.setattr(ssh_client, "ssh_command", lambda *_: ["sh", "-c"])
+def asked_in(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """The threads in which the words of the client were looked for."""
+    found = list[threading.Thread]()
 
-    def process(*command: str) -> SshProcess:
-        spec = ReplicaSpec(0, command, tmp_path / "log")
-        return SshProcess(spec, "n1", load_config(), asyncio.Semaphore(1))
+    def local(*_: object) -> list[str]:
+        found.append(threading.current_thread())
+        return ["sh", "-c"]
 
+    monkeypatch.setattr(ssh_client, "ssh_command", local)
+    return found
+
+
+async def sleeping(tmp_path: Path) -> SshProcess:
+    spec = ReplicaSpec(0, ("sleep", "600"), tmp_path / "log")
+    process = SshProcess(spec, "n1", load_config(), asyncio.Semaphore(1))
+    await process.begin(remote_script(spec, ("n1",)))
     return process
 
 
+def test_the_client_is_looked_for_once_and_not_in_the_event_loop(
+    asked_in: list[threading.Thread], tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        await (await sleeping(tmp_path)).cancel(60)
+
+    asyncio.run(scenario())
+    assert len(asked_in) == 1
+    assert asked_in[0] is not threading.current_thread()
+
+
+@pytest.mark.usefixtures("asked_in")
 def test_a_kill_that_was_cancelled_in_its_middle_ends_the_local_ssh_at_the_next(
-    make: Callable[..., SshProcess], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The host has lost its power: its connection would be given up after minutes only."""
 
     async def scenario() -> None:
-        process = make("sleep", "600")
-        await process.begin(remote_script(ReplicaSpec(0, ("sleep", "600"), tmp_path / "log"), ("n1",)))
+        process = await sleeping(tmp_path)
         signalling = asyncio.Event()
 
         async def hang(*_: object) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from primary.allocations import Allocation
 from primary.launchers import ReplicaSpec, pipes
 from primary.launchers.pipes import start_child
 from primary.launchers.ray.host import NodeCommands
+from primary.launchers.ray.launcher import RayLauncher
 from primary.launchers.relays import task
 from primary.launchers.scheduler import SchedulerLauncher
 from primary.launchers.ssh import SshLauncher, SshProcess
@@ -160,3 +162,33 @@ def test_a_starter_that_hangs_gives_its_place_back(tmp_path: Path, monkeypatch: 
     error = refusal(launcher("PBS").start(spec(tmp_path)))
     assert str(error) == "pbsdsh has started no relay within 0 s"
     assert error.restart
+
+
+def test_starts_that_wait_for_storage_do_not_hold_the_others_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All starts share one driver, whose log is opened while the event loop goes on."""
+    opened = list[Path]()
+    goes_on = threading.Event()
+
+    class Driver:
+        ended = False
+
+        def __init__(self, _: object, log: Path) -> None:
+            assert goes_on.wait(20), "the event loop stands still"
+            opened.append(log)
+
+        async def call(self, *_: object, **words: object) -> int:
+            return int(str(words["replica"]))
+
+    monkeypatch.setattr("primary.launchers.ray.launcher.Callee", Driver)
+
+    async def scenario() -> None:
+        cluster = RayLauncher(load_config(), SystemClock())
+        starts = [asyncio.create_task(cluster.start(spec(tmp_path))) for _ in range(3)]
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(*starts)
+        assert opened == [tmp_path / "ray.log"]
+
+    asyncio.run(scenario())
