@@ -24,6 +24,10 @@ SIZE_REMEDY = "name the partition (slurm.partition), or set slurm.cpus_per_node 
 QUERY_TIMEOUT_S = 20.0
 QUERY_INTERVAL_S = 0.5
 ENDING_QUERIES = 20
+QUERIES_AT_ONCE = 8
+"""Upper limit for the questions about lost replicas that the controller has to answer at a time: a
+fault of the network may take hundreds at once, and sites limit the requests of a user."""
+
 LEFTOVERS_TIMEOUT_S = 5.0
 """Seconds for the end of killed steps: the controller and the nodes' daemons need a while."""
 
@@ -44,6 +48,7 @@ class SlurmLauncher:
         self._nodes = without(nodes, config.run.exclude)
         self._part = self._part_of_node() if self._allocation else None
         self._request = None if self._allocation else _request(config)
+        self._asking = asyncio.Semaphore(QUERIES_AT_ONCE)
 
     def _part_of_node(self) -> resources.StepPart | None:
         """The part of a replica that shares its node.
@@ -99,7 +104,7 @@ class SlurmLauncher:
         child = await start_child(
             spec, ["env", "-i", *_words(commands.clean_environment(os.environ), environment), *command], {}
         )
-        return SlurmProcess(child, SlurmTask(name, job, nodes), self._clock)
+        return SlurmProcess(child, SlurmTask(name, job, nodes), self._clock, self._asking)
 
     def _component_of(self, replica: int, nodes: tuple[str, ...]) -> str:
         """The job of a replica's nodes. Raises LaunchError if they are of several components."""
@@ -175,10 +180,14 @@ class SlurmTask:
 class SlurmProcess(PipeProcess):
     """A replica behind srun."""
 
-    def __init__(self, process: asyncio.subprocess.Process, task: SlurmTask, clock: Clock) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, task: SlurmTask, clock: Clock, asking: asyncio.Semaphore
+    ) -> None:
+        """`asking` bounds the questions of all replicas about their ends."""
         super().__init__(process)
         self._task = task
         self._clock = clock
+        self._asking = asking
 
     async def wait(self) -> Exit:
         """Wait for its end; srun ends with the exit code of the task."""
@@ -189,7 +198,7 @@ class SlurmProcess(PipeProcess):
         allocation = self._task.allocation
         job = ("--jobs", allocation) if allocation else ("--name", self._task.name)
         for _ in range(ENDING_QUERIES):
-            jobs = parse_jobs(await _ask("squeue", "--noheader", "--states=all", *job, f"--format={JOB_FORMAT}"))
+            jobs = parse_jobs(await self._query("squeue", "--noheader", "--states=all", *job, f"--format={JOB_FORMAT}"))
             # Only a job of its own ends with the replica: the allocation goes on.
             if allocation or not jobs or jobs[-1].state not in ("COMPLETING", "RUNNING"):
                 break
@@ -225,13 +234,18 @@ class SlurmProcess(PipeProcess):
         return [step for step, _, name in rows if name == self._task.name]
 
     async def explain(self) -> str:
-        """The states of its job and its nodes according to SLURM."""
+        """The states of its job and its nodes according to SLURM; empty if it ended in order."""
+        if self._process.returncode == 0:
+            return ""
         found = [job_in_words(await self._jobs())]
         for node in self._task.nodes:
-            found.append(
-                node_in_words(node, (await _ask("sinfo", "--noheader", f"--nodes={node}", "--format=%T")).strip())
-            )
+            state = await self._query("sinfo", "--noheader", f"--nodes={node}", "--format=%T")
+            found.append(node_in_words(node, state.strip()))
         return "; ".join(text for text in found if text)
+
+    async def _query(self, program: str, *words: str) -> str:
+        async with self._asking:
+            return await _ask(program, *words)
 
 
 def _as_signal(code: int | None) -> int | None:
