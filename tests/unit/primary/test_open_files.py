@@ -8,7 +8,8 @@ import pytest
 
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import EnvironmentNotReadyError
-from primary import preflight
+from aiperf.run_directory.paths import RunPaths
+from primary import preflight, run
 from primary.doctor.checks import CHECKS
 from primary.doctor.contract import Evidence
 from primary.managers import EndReason
@@ -61,14 +62,12 @@ def test_the_soft_limit_is_raised_as_far_as_the_hard_one_allows(
 def test_a_run_raises_its_limit_before_anything_is_opened(
     limits: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from primary import run
-
     def first(_: object) -> EndReason:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "QuietHandler", first)
     with pytest.raises(KeyboardInterrupt):
-        run.conduct(config(), run.RunPaths(tmp_path), None, None, ManualClock())  # type: ignore[arg-type]
+        run.conduct(config(), RunPaths(tmp_path), None, None, ManualClock())  # type: ignore[arg-type]
     assert limits[-1][0] >= files_needed(config())
 
 
