@@ -1,6 +1,7 @@
 """Objects that all parts of a primary share: the run's context, its milestones, its nodes."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -17,7 +18,7 @@ from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.checksums import sealed, sealed_object
 from aiperf.run_directory.claim import Claim, PrimaryIdentity
 from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
-from aiperf.run_directory.recorded_files import Beginning, beginnings
+from aiperf.run_directory.recorded_files import Beginning, each_beginning
 from aiperf.storage.reserve import Reserve
 from primary.digest import DigestKeeper
 from primary.display.state import Display, Earlier, LiveReplica
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 PROBE_INTERVAL_S = 5.0
 """Seconds between two tries to write a file."""
+
+GIVING_BACK_S = 5.0
+"""Longest wait for storage that does not answer: the end of the run is not to wait for it."""
 
 WRITING_SHARE = 20
 """The description of all nodes may be large, and replicas may come one by one."""
@@ -198,14 +202,41 @@ class SystemFile:
             stream.write(data)
 
 
-async def recorded_files(paths: RunPaths, system: SystemFile) -> tuple[Beginning, ...]:
-    """Nodes and samples as they are at the end; the nodes do not change any more."""
+async def give_back(reserve: Reserve | None) -> None:
+    """Give back the space for the last records, which may meet a full disk."""
+    if reserve is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVING_BACK_S):
+                await asyncio.to_thread(reserve.release)
+
+
+async def recorded_files(context: RunContext, system: SystemFile, hurry: asyncio.Event) -> tuple[Beginning, ...]:
+    """Nodes and samples as they are at the end; the nodes do not change any more.
+
+    Empty if storage takes longer than its patience, or with `hurry`.
+    """
+    limit_s = context.config.run.stop_grace + context.config.storage.patience
+    reading, hurried = asyncio.create_task(_read_files(context.paths, system)), asyncio.create_task(hurry.wait())
     try:
-        await asyncio.to_thread(system.close)
-        return await asyncio.to_thread(beginnings, paths)
+        done, _ = await asyncio.wait({reading, hurried}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        if reading in done:
+            return reading.result()
+        log.warning("the record of the end does not name nodes and samples: they were not read in time")
     except OSError as error:
         log.warning("the record of the end does not name nodes and samples: %s", error)
-        return ()
+    finally:
+        reading.cancel()
+        hurried.cancel()
+    return ()
+
+
+async def _read_files(paths: RunPaths, system: SystemFile) -> tuple[Beginning, ...]:
+    await asyncio.to_thread(system.close)
+    found, each = list[Beginning](), each_beginning(paths)
+    # A call for each file: a thread that is no longer waited for ends with its file.
+    while (beginning := await asyncio.to_thread(next, each, None)) is not None:
+        found.append(beginning)
+    return tuple(found)
 
 
 async def until_writable(context: RunContext, milestones: Milestones) -> None:

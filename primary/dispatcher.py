@@ -15,9 +15,10 @@ from aiperf.files import remove_temporaries
 from aiperf.machine.node import NodeFacts
 from aiperf.records.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
+from aiperf.run_directory.recorded_files import Beginning
 from primary.background.heads import HeadLines
 from primary.background.keeper import ClaimKeeper
-from primary.context import Milestones, RunContext, SystemFile, recorded_files
+from primary.context import Milestones, RunContext, SystemFile, give_back, recorded_files
 from primary.display.state import LiveRun
 from primary.managers import EndReason
 from primary.nodes.placement import PlacementCheck
@@ -32,6 +33,9 @@ ASKED_TOGETHER = 16
 
 WAITING_NOTICE_S, NEXT_NOTICE_S = 15.0, 60.0
 """Seconds until the first notice of a start that takes long, and between further ones."""
+
+FINISHED = ("deadline", "completed")
+"""Ends after which a run is not resumed."""
 
 LATE_S = 5.0
 """A primary that ticks later than this was suspended or stopped, or waited for its storage."""
@@ -122,6 +126,8 @@ class Dispatcher:
         self.claim = ClaimKeeper(context.claim, self._end_superseded)
         self._upkeep = _Upkeep(context, self.claim, self._view, self._system)
         self._hurry = asyncio.Event()
+        self._stop: asyncio.Task[None] | None = None
+        """Stops the replicas, if that begins before the end is recorded."""
         self._error: BaseException | None = None
         """Ends the run: the first error of a replica's server, or of the ticks, that got out."""
 
@@ -155,11 +161,11 @@ class Dispatcher:
             if self._error is not None:
                 raise self._error
             if await self.claim.certain():  # else the end is another primary's to record
-                await self._record_end(reason)
+                await self._record_end(reason, replicas)
         finally:
             self._milestones.stopping.set()
             try:
-                await self._stop_all(replicas)
+                await (self._stop or self._stop_all(replicas))
             finally:
                 ticker.cancel()  # not before: the claim is kept until the replicas have ended
                 self._close(reason)
@@ -179,22 +185,9 @@ class Dispatcher:
 
     def _close(self, reason: EndReason) -> None:
         if self._context.claim.lost is None:
-            self._tidy(reason)
+            _tidy(self._context, self._system, reason)
         self._context.manager.closed(reason)
         self._upkeep.close()
-
-    def _tidy(self, reason: EndReason) -> None:
-        """Remove leftovers of killed processes and, after the deadline, the trials' checkpoints."""
-        try:
-            self._system.try_to_write()
-            remove_temporaries(self._context.paths.root)
-            # After any other end the run may be resumed, and trainings continue from their
-            # checkpoints.
-            if reason in ("deadline", "completed"):
-                for checkpoint in self._context.paths.checkpoints():
-                    checkpoint.unlink(missing_ok=True)
-        except OSError as error:  # descriptions and disk space, not correctness
-            log.warning("the run directory could not be tidied up completely: %s", error)
 
     async def _barrier(self) -> bool:
         """Wait for every replica to be ready or lost, up to a limit; True if any is ready."""
@@ -276,7 +269,8 @@ class Dispatcher:
             for end in ends:
                 end.cancel()
 
-    async def _record_end(self, reason: EndReason) -> None:
+    async def _record_end(self, reason: EndReason, replicas: list[asyncio.Task[None]]) -> None:
+        await give_back(self._context.reserve)
         now_ms = self._context.clock.utc_ms()
         # The planned moment, not the one at which the loop woke: a late wake-up must not make the
         # measured time longer.
@@ -285,14 +279,18 @@ class Dispatcher:
         absent = [view.replica for view in self._view.replicas if view.state == "starting"]
         details = (named(lost, len(self._servers), "lost"), named(absent, len(self._servers), "not there"))
         detail = "; ".join(filter(None, details))
-        # The last record may meet a full disk: the space that was kept for it is given back first.
-        if self._context.reserve is not None:
-            self._context.reserve.release()
         # A simulated run claims nothing about its nodes, and the same seed gives the same records.
+        # After an end that may be resumed nothing may be recorded, or waited for, since `now_ms`.
         simulated = self._config.training.trainer == "simulated"
-        files = () if simulated else await recorded_files(self._context.paths, self._system)
+        files = () if simulated or reason not in FINISHED else await self._files(replicas)
         self._context.writer.append(RunEnded(reason=reason, end_ms=end_ms, detail=detail, files=files))
         self._context.announce(f"run ended: {reason}{f' ({detail})' if detail else ''}")
+
+    async def _files(self, replicas: list[asyncio.Task[None]]) -> tuple[Beginning, ...]:
+        """Read nodes and samples, and stop the replicas meanwhile: storage may take long."""
+        self._milestones.stopping.set()
+        self._stop = asyncio.create_task(self._stop_all(replicas))
+        return await recorded_files(self._context, self._system, self._hurry)
 
     async def _stop_all(self, replicas: list[asyncio.Task[None]]) -> None:
         """Stop all replicas, within `stop_grace` or until a second interruption; kill the rest."""
@@ -307,6 +305,19 @@ class Dispatcher:
         # Cancelled tasks must have ended before the pipes are read by another reader.
         await asyncio.gather(*replicas, return_exceptions=True)
         await asyncio.gather(*(server.conclude() for server in self._servers))
+
+
+def _tidy(context: RunContext, system: SystemFile, reason: EndReason) -> None:
+    """Remove leftovers of killed processes and, after the deadline, the trials' checkpoints."""
+    try:
+        system.try_to_write()
+        remove_temporaries(context.paths.root)
+        # After any other end the run may be resumed, and trainings continue from their checkpoints.
+        if reason in FINISHED:
+            for checkpoint in context.paths.checkpoints():
+                checkpoint.unlink(missing_ok=True)
+    except OSError as error:  # descriptions and disk space, not correctness
+        log.warning("the run directory could not be tidied up completely: %s", error)
 
 
 async def _stopped(servers: Sequence[ReplicaServer], replicas: Sequence[asyncio.Task[None]]) -> None:

@@ -16,11 +16,14 @@ Beginning = tuple[str, int, str]
 
 def beginnings(paths: RunPaths) -> tuple[Beginning, ...]:
     """The beginnings of the files of a run that are there. Raises OSError."""
-    # The description of the nodes is written whole; samples may come while this reads.
-    return tuple(
-        _beginning(name, file.read_bytes() if file == paths.system else _whole_lines(file))
-        for name, file in _files(paths).items()
-    )
+    return tuple(each_beginning(paths))
+
+
+def each_beginning(paths: RunPaths) -> Iterator[Beginning]:
+    """The same, one file after the other: there may be one for each node."""
+    for name, file in _files(paths).items():
+        # The description of the nodes is written whole; samples may come while this reads.
+        yield _beginning(name, file.read_bytes() if file == paths.system else _whole_lines(file))
 
 
 def changed_files(paths: RunPaths, recorded: Iterable[Beginning]) -> Iterator[tuple[str, str]]:

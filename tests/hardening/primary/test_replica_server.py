@@ -3,6 +3,7 @@
 import asyncio
 import io
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +14,13 @@ from aiperf.errors import LaunchError, StorageError
 from aiperf.records.bodies import AnyBody, EpochCompleted, JobIssued, ReplicaLost, RunEnded, TrialClosed
 from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.run_directory.paths import RunPaths
+from aiperf.run_directory.recorded_files import Beginning
+from aiperf.storage.reserve import Reserve
 from aiperf.wire.lines import decode_to_agent
 from aiperf.wire.messages import Job, Stop, ToPrimary
+from analysis.reading.run_data import read_run
+from primary.context import give_back
+from primary.dispatcher import Dispatcher
 from primary.launchers import Exit, ReplicaProcess, ReplicaSpec
 from primary.managers import EndReason
 from primary.native import NativeManager
@@ -130,6 +136,69 @@ def test_a_replica_that_takes_no_message_does_not_keep_the_run_from_its_end(
     monkeypatch.setattr(VirtualProcess, "send", send)
     assert conduct_virtually(tmp_path / "run", configured()) == "deadline"
     assert len(bodies(tmp_path / "run", RunEnded)) == 1
+
+
+async def never_read(*_: object) -> tuple[Beginning, ...]:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("reason", ["deadline", "interrupted"])
+def test_files_that_cannot_be_read_at_the_end_keep_no_replica_at_work(
+    reason: EndReason, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_s, ended_s = list[float](), list[float]()
+    real_send, real_run = VirtualProcess.send, Dispatcher.run
+
+    async def send(self: VirtualProcess, data: bytes) -> None:
+        if isinstance(decode_to_agent(data), Stop):
+            stopped_s.append(asyncio.get_running_loop().time())
+        await real_send(self, data)
+
+    async def run(self: Dispatcher) -> EndReason:
+        if reason == "interrupted":
+            asyncio.get_running_loop().call_later(600, self.interrupt)
+        ended = await real_run(self)
+        ended_s.append(asyncio.get_running_loop().time())
+        return ended
+
+    monkeypatch.setattr(VirtualProcess, "send", send)
+    monkeypatch.setattr(Dispatcher, "run", run)
+    monkeypatch.setattr("primary.context._read_files", never_read)
+    duration = "10m" if reason == "deadline" else "1h"
+    config = configured(training__trainer="keras", run__duration=duration, storage__patience=300.0)
+    assert conduct_virtually(tmp_path / "run", config) == reason
+    assert stopped_s == [pytest.approx(600, abs=1)] * 2
+    limit_s = config.run.stop_grace + 300 if reason == "deadline" else 0
+    assert ended_s == [pytest.approx(600 + limit_s, abs=30)]
+    (end,) = bodies(tmp_path / "run", RunEnded)
+    assert isinstance(end, RunEnded)
+    assert end.files == ()
+    assert list(read_run(RunPaths(tmp_path / "run")).damages) == []
+
+
+def test_the_end_of_a_run_reads_its_files(tmp_path: Path) -> None:
+    assert conduct_virtually(tmp_path / "run", configured(training__trainer="keras")) == "deadline"
+    (end,) = bodies(tmp_path / "run", RunEnded)
+    assert isinstance(end, RunEnded)
+    assert [name for name, _, _ in end.files] == ["system.json"]
+
+
+def test_space_that_is_not_given_back_in_time_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    async def end() -> bool:
+        await give_back(reserve)
+        answered = answers.is_set()
+        answers.set()  # the thread is waited for when the loop ends
+        return answered
+
+    reserve = Reserve(tmp_path / "reserve", 1)
+    monkeypatch.setattr("primary.context.GIVING_BACK_S", 0.01)
+    monkeypatch.setattr(reserve, "release", lambda: answers.wait(30))
+    assert not asyncio.run(end())
 
 
 @pytest.mark.parametrize("name", FAULTS)
