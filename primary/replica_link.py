@@ -29,6 +29,10 @@ CLOCK_SAMPLES = 5
 """Round trips of the clock handshake; the shortest one bounds the offset best."""
 
 
+LOG_S = 5.0
+"""Longest wait for the end of a log: it is in the run directory, whose storage may not answer."""
+
+
 class ReplicaGoneError(AiperfError):
     """The replica cannot work, ended, or broke the protocol.
 
@@ -63,12 +67,16 @@ class ReplicaLink:
     Every method raises ReplicaGoneError, with the reason, once it has ended.
     """
 
-    def __init__(self, process: ReplicaProcess, spec: ReplicaSpec, silence_s: float) -> None:
+    def __init__(
+        self, process: ReplicaProcess, spec: ReplicaSpec, silence_s: float, start_s: float | None = None
+    ) -> None:
+        """`start_s`: longest silence before it is ready; None: it may wait in a queue."""
         self._process = process
         self._next = process.next_message if isinstance(process, HandsOver) else self._decoded
         self._spec = spec
         self._silence_s = silence_s
-        self._in_time = AwakeWaits(self._next, silence_s)
+        self._start_s = start_s
+        self._in_time = None if start_s is None else AwakeWaits(self._next, start_s)
         self._ready = False
         self._heard = False
         """True once a message has come: from then on every line is one."""
@@ -86,7 +94,8 @@ class ReplicaLink:
                 "all nodes, or name the right Python with environment.python or environment.activate",
                 restart=False,
             )
-        self._ready = True
+        self._close_timer()
+        self._ready, self._in_time = True, AwakeWaits(self._next, self._silence_s)
         samples = []
         for _ in range(CLOCK_SAMPLES):
             sent_ms, sent_s = clock.utc_ms(), clock.monotonic_s()
@@ -123,7 +132,7 @@ class ReplicaLink:
     async def describe_absence(self, what: str) -> str:
         """Describe a replica that has not come, with the known facts: its job, its last lines."""
         known = await self._process.explain()
-        last = last_lines(self._spec.log)
+        last = await self._last_lines()
         return f"{what}{f': {known}' if known else ''}{f'; end of {self._spec.log}: {last}' if last else ''}"
 
     async def explain(self) -> str:
@@ -152,19 +161,22 @@ class ReplicaLink:
 
     async def _next_message(self) -> messages.ToPrimary:
         try:
-            # Before it is ready it may wait in a queue.
-            message = await (self._in_time.next() if self._ready else self._next())
+            message = await (self._next() if self._in_time is None else self._in_time.next())
             if message is not None:
                 return message
             self._ended = True
-            self._in_time.close()
+            self._close_timer()
         except MessageError as error:
             raise ReplicaGoneError(str(error)) from None
         except TimeoutError:
-            raise ReplicaGoneError(
-                await self._described(f"has given no sign of life for {self._silence_s:.0f} s")
-            ) from None
+            silent = f"has given no sign of life for {self._silence_s:.0f} s"
+            late = f"was not ready within {self._start_s or 0:.0f} s"
+            raise ReplicaGoneError(await self._described(silent if self._ready else late)) from None
         raise ReplicaGoneError(await self._described(str(await self._process.wait())))
+
+    def _close_timer(self) -> None:
+        if self._in_time is not None:
+            self._in_time.close()
 
     async def _decoded(self) -> messages.ToPrimary | None:
         if not self._heard:
@@ -191,5 +203,12 @@ class ReplicaLink:
 
     async def _described(self, end: str) -> str:
         known = await self._process.explain()
-        last = last_lines(self._spec.log) or "(empty)"
+        last = await self._last_lines() or "(empty)"
         return f"the replica {end}{f'; {known}' if known else ''}; end of {self._spec.log}: {last}"
+
+    async def _last_lines(self) -> str:
+        try:
+            async with asyncio.timeout(LOG_S):
+                return await asyncio.to_thread(last_lines, self._spec.log)
+        except TimeoutError:
+            return "(its storage does not answer)"

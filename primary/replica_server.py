@@ -18,6 +18,7 @@ from primary.context import Milestones, RunContext, SystemFile, storage_notes, u
 from primary.display.state import LiveReplica
 from primary.environment import on_node
 from primary.launchers import ReplicaSpec
+from primary.launchers.contract import LeavesJobs
 from primary.replica_link import ClockOffset, ReplicaGoneError, ReplicaLink
 from primary.witness import Witness
 
@@ -56,6 +57,15 @@ def agent_command(context: RunContext, replica: int, released: bool = False) -> 
         python=settings.python,
     )
     return on_node(settings, agent)
+
+
+def start_limit_s(context: RunContext) -> float | None:
+    """Longest silence of a started replica that is not ready; None: it may wait in a queue.
+
+    A node that dies meanwhile may keep its connection for good. A scheduler watches its own jobs.
+    """
+    config = context.config
+    return None if isinstance(context.launcher, LeavesJobs) else config.start_limit + config.storage.patience
 
 
 def title_of(job: messages.Job) -> str:
@@ -334,7 +344,7 @@ class ReplicaServer:
             identity=self._context.identity,
         )
         process = await self._context.launcher.start(spec)
-        self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence)
+        self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence, start_limit_s(self._context))
         self._link.on_storage = storage_notes(self._context, self._view)
         if self._milestones.stopping.is_set():
             # The end of the run came while the launcher worked, and found no link to ask by.

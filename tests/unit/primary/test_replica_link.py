@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -63,8 +64,8 @@ def ready(version: str = __version__) -> Ready:
     return Ready(writer="w", version=version, accelerators=1, node={})
 
 
-def link(process: Scripted, tmp_path: Path) -> ReplicaLink:
-    return ReplicaLink(process, ReplicaSpec(0, ("x",), tmp_path / "log"), silence_s=0.05)
+def link(process: Scripted, tmp_path: Path, start_s: float | None = None) -> ReplicaLink:
+    return ReplicaLink(process, ReplicaSpec(0, ("x",), tmp_path / "log"), 0.05, start_s)
 
 
 CLOCKS = [ClockReply(utc_ms=0) for _ in range(5)]
@@ -113,6 +114,40 @@ def test_signs_of_life_keep_a_replica_and_silence_loses_it(tmp_path: Path) -> No
         ):
             await alive.next_event()
 
+    asyncio.run(scenario())
+
+
+def test_a_node_that_dies_during_a_start_is_not_waited_for_without_limit(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        late = link(Scripted(known="host h7"), tmp_path, start_s=0.05)
+        with pytest.raises(ReplicaGoneError, match=r"the replica was not ready within 0 s; host h7; ") as caught:
+            await late.handshake(SystemClock())
+        assert caught.value.restart
+        in_queue = asyncio.create_task(link(Scripted(), tmp_path).handshake(SystemClock()))
+        assert not (await asyncio.wait({in_queue}, timeout=0.2))[0], "of a scheduler"
+        in_queue.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_whose_storage_does_not_answer_keeps_nothing_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def stalled(log: Path) -> str:
+        answers.wait(30)
+        return "late"
+
+    async def scenario() -> None:
+        gone = link(Scripted(ends=Exit(1)), tmp_path)
+        with pytest.raises(ReplicaGoneError, match=r"end of .*log: \(its storage does not answer\)"):
+            await gone.handshake(SystemClock())
+        assert "its storage does not answer" in await gone.describe_absence("not ready")
+        answers.set()  # the thread is waited for when the loop ends
+
+    monkeypatch.setattr("primary.replica_link.LOG_S", 0.01)
+    monkeypatch.setattr("primary.replica_link.last_lines", stalled)
     asyncio.run(scenario())
 
 
