@@ -39,12 +39,13 @@ class ReplicaGoneError(AiperfError):
     Raised by `ReplicaLink`; the run continues without it.
 
     `restart` is True if another attempt may help, and `storage` if it may not before the run
-    directory can be written.
+    directory can be written. `began` is False if it could not even be started.
     """
 
-    def __init__(self, reason: str, restart: bool = True, storage: bool = False) -> None:
+    def __init__(self, reason: str, restart: bool = True, storage: bool = False, began: bool = True) -> None:
         self.restart = restart
         self.storage = storage
+        self.began = began
         super().__init__(reason)
 
 

@@ -34,6 +34,9 @@ IDLE_LOOK_S = 1.0
 MAX_PAUSE_S = 60.0
 MAX_REASON_LENGTH = 4000
 
+SHOWN_EVERY = 60
+"""One of this many starts in a row that fail, about one an hour, is recorded and shown."""
+
 FORGIVEN_AFTER_S = 3600.0
 """A replica that has worked for this long may be restarted as often as a new one."""
 
@@ -107,7 +110,7 @@ def _loss_by(error: Exception, replica: int, context: RunContext) -> ReplicaGone
     if isinstance(error, ReplicaGoneError):
         return error
     if isinstance(error, LaunchError):
-        return ReplicaGoneError(str(error), restart=error.restart)
+        return ReplicaGoneError(str(error), restart=error.restart, began=False)
     # Not foreseen, but the other replicas can continue: a limit of the system, a library
     # of the launcher.
     log.error("replica %d", replica, exc_info=error)
@@ -241,23 +244,32 @@ class ReplicaServer:
         self._jobs = _Jobs(context, milestones, view, self._witness)
         self._working_since_s: float | None = None
         self._node = ""
+        self._failed_starts = 0
+        """Starts in a row that have failed, as those on a node do that boots."""
 
     async def serve(self) -> None:
-        """Serve the replica, and restart it if it dies, until the run ends."""
+        """Serve the replica, and restart it if it dies, until the run ends.
+
+        A start that fails is no restart: the node may come back at any time.
+        """
         restarts = 0
         while (loss := await self._serve_until_lost()) is not None:
             if self._worked_s() >= FORGIVEN_AFTER_S:
                 restarts = 0
-            if self._milestones.stopping.is_set() or not loss.restart or restarts == self._settings.restarts:
+            used_up = restarts == self._settings.restarts and (loss.began or restarts == 0)
+            if self._milestones.stopping.is_set() or not loss.restart or used_up:
                 return
             if loss.storage:
                 await until_writable(self._context, self._milestones)
-            await _pause(self._context, self._milestones, restarts)
+            if self._failed_starts == 1:
+                self._context.announce(f"replica {self._replica} is tried again until it can be started")
+            await _pause(self._context, self._milestones, restarts + max(0, self._failed_starts - 1))
             if self._milestones.stopping.is_set():
                 return
-            restarts += 1
             self._view.state = "starting"
-            self._context.announce(f"replica {self._replica} is started again")
+            if loss.began:
+                restarts += 1
+                self._context.announce(f"replica {self._replica} is started again")
 
     async def _serve_until_lost(self) -> ReplicaGoneError | None:
         """Serve the replica until it is lost; None if it was there to the end of the run."""
@@ -270,6 +282,7 @@ class ReplicaServer:
             loss = _loss_by(error, self._replica, self._context)
         else:
             return None
+        self._failed_starts = 0 if loss.began else self._failed_starts + 1
         # In this order: the loss is recorded, then the replica is ended so that it reports nothing
         # more, then its last reports are taken. Only after that may another replica have its job.
         self._lose(str(loss))
@@ -344,6 +357,10 @@ class ReplicaServer:
             identity=self._context.identity,
         )
         process = await self._context.launcher.start(spec)
+        if self._failed_starts:
+            self._context.announce(
+                f"replica {self._replica} could be started, after {self._failed_starts} failed starts"
+            )
         self._link = ReplicaLink(process, spec, self._context.config.run.replica_silence, start_limit_s(self._context))
         self._link.on_storage = storage_notes(self._context, self._view)
         if self._milestones.stopping.is_set():
@@ -376,6 +393,9 @@ class ReplicaServer:
             self._view.state = "finished"
         else:
             self._view.state = "lost"
+            if self._failed_starts > 1 and self._failed_starts % SHOWN_EVERY:
+                log.info("replica %d: %s", self._replica, reason)
+                return  # it was lost before
             node = f" (node {self._node})" if self._node else ""
             # A job's output has no other time of day, by which to look into the logs of a node.
             at = datetime.fromtimestamp(self._context.clock.utc_ms() / 1000)

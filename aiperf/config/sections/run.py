@@ -148,7 +148,9 @@ class ReplicaSection(Section):
     are used, too.
     """
     restarts: int = Field(3, ge=0, le=MOST)
-    """Number of times that a replica is restarted after its death."""
+    """Number of times that a replica is restarted after its death; failed starts on a node that may
+    come back do not count, unless this is 0.
+    """
     retry_delay: Duration = 2.0
     """Pause before the next attempt; doubles with every failure in a row, up to a minute."""
     max_failed_trials: int = Field(3, ge=1, le=MOST)

@@ -219,13 +219,56 @@ def test_an_error_while_a_replica_is_served_costs_this_replica(
     assert end.detail == "1 of 2 replicas lost: replica 1"
 
 
-@pytest.mark.parametrize(("restart", "losses"), [(False, 1), (True, 3)])
+@pytest.mark.parametrize(("restart", "restarts", "starts"), [(False, 2, 1), (True, 2, 150), (True, 0, 1)])
 def test_a_launcher_says_whether_it_may_be_asked_again(
-    restart: bool, losses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    restart: bool, restarts: int, starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_start(LaunchError("no such host", restart=restart))(monkeypatch)
-    assert conduct_virtually(tmp_path / "run", configured(replica__restarts=2)) == "deadline"
-    assert [loss.reason for loss in lost(tmp_path / "run")] == ["no such host"] * losses
+    """A host that does not answer is asked to the end of the run, which few lines say."""
+    tried, shown = 0, io.StringIO()
+
+    async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
+        nonlocal tried
+        tried += spec.replica
+        if spec.replica:
+            raise LaunchError("no such host", restart=restart)
+        return await REAL_START(self, spec)
+
+    monkeypatch.setattr(InProcessLauncher, "start", start)
+    config = configured(run__duration="2.5h", replica__restarts=restarts, simulated__epoch_seconds=600.0)
+    assert conduct_virtually(tmp_path / "run", config, shown=shown) == "deadline"
+    assert tried == pytest.approx(starts, rel=0.05)
+    reasons = [loss.reason for loss in lost(tmp_path / "run")]
+    assert reasons == ["no such host"] * (1 + starts // 60)
+    lines = [line for line in shown.getvalue().splitlines() if "replica 1" in line]
+    assert len(lines) == len(reasons) + (starts > 1) + 1, "and the end"
+
+
+def test_a_node_that_comes_back_late_has_its_restarts_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that reboots refuses connections for longer than all restarts would take."""
+    died_s: list[float] = []
+
+    async def start(self: InProcessLauncher, spec: ReplicaSpec) -> ReplicaProcess:
+        now_s = self._loop.time()
+        if spec.replica == 1 and died_s and now_s < died_s[-1] + 900:
+            raise LaunchError("connection refused", restart=True)
+        process = await REAL_START(self, spec)
+        if spec.replica == 1:
+            assert isinstance(process, VirtualProcess)
+            process._task.add_done_callback(lambda _: died_s.append(self._loop.time()))
+            self._loop.call_later(600, process._task.cancel)
+        return process
+
+    monkeypatch.setattr(InProcessLauncher, "start", start)
+    shown = io.StringIO()
+    config = configured(run__duration="2h", replica__restarts=1)
+    assert conduct_virtually(tmp_path / "run", config, shown=shown) == "deadline"
+    assert [loss.reason.partition(";")[0] for loss in lost(tmp_path / "run")] == [
+        "the replica ended with exit code 0",
+        "connection refused",
+        "the replica ended with exit code 0",
+    ]
+    assert shown.getvalue().count("replica 1 is started again") == 1
+    assert shown.getvalue().count("replica 1 could be started") == 1
 
 
 @pytest.mark.parametrize("record", [1, 2, 4, 12])
