@@ -1,7 +1,6 @@
 """Samples of a node, and their evaluation in the analysis."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from replica.trainer.__main__ import sample_further_node
 from replica.trainer.settings import TelemetrySettings
 from tests.support.driver import FakeDriver
 from tests.support.hand_made import T0_MS, HandMadeRun, ManualClock
+from tests.support.runs import wait_for
 
 
 def test_an_accelerator_is_sampled_with_the_names_and_units_of_dcgm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,13 +82,21 @@ def test_lines_that_cannot_be_written_are_kept_for_later(tmp_path: Path, caplog:
 
 
 @pytest.mark.parametrize(("rank", "local_rank", "files"), [(0, 0, 0), (1, 1, 0), (2, 0, 1)])
-def test_ranks_sample_the_nodes_that_have_no_agent(rank: int, local_rank: int, files: int, tmp_path: Path) -> None:
+def test_ranks_sample_the_nodes_that_have_no_agent(
+    rank: int, local_rank: int, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samplers: list[Telemetry] = []
+
+    def started(*facts: Any) -> None:
+        samplers.append(telemetry.start_telemetry(*facts))
+
+    monkeypatch.setattr("replica.trainer.__main__.start_telemetry", started)
     settings = TelemetrySettings(run=str(tmp_path), writer="replica-0000-1", replica=0, interval_s=0.01)
     sample_further_node(settings, rank, local_rank)
     sample_further_node(None, rank, local_rank)
-    end = time.monotonic() + 10
-    while files and time.monotonic() < end and not list(tmp_path.glob("telemetry/*")):
-        time.sleep(0.01)
+    wait_for(lambda: len(list(tmp_path.glob("telemetry/*"))) == len(samplers))
+    for sampler in samplers:
+        sampler.stop()
     assert len(list(tmp_path.glob("telemetry/replica-0000-1-*.jsonl"))) == files
 
 

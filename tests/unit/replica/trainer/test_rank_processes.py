@@ -16,8 +16,8 @@ def test_the_starter_fits_the_ranks() -> None:
 
 def test_ranks_that_train_give_way_to_ranks_that_warm_up() -> None:
     code = (
-        "import os, threading, time; from replica.trainer.settings import yield_to_warm_up as y; "
-        "threading.Thread(target=time.sleep, args=(2,), daemon=True).start(); y(); "
+        "import os, threading; from replica.trainer.settings import yield_to_warm_up as y; "
+        "threading.Thread(target=threading.Event().wait, daemon=True).start(); y(); "
         "print({os.getpriority(os.PRIO_PROCESS, int(t)) for t in os.listdir('/proc/self/task')})"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

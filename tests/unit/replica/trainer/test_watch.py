@@ -13,6 +13,7 @@ from msgspec.json import decode
 
 from aiperf.clock import SystemClock
 from aiperf.rules.asynchrony import RETURNS
+from tests.support.processes import lives
 from tests.support.trainings.mailboxes import places_for
 
 pytest.importorskip("zmq", reason="the extra [hybrid] is not installed")
@@ -110,4 +111,4 @@ def test_a_killed_server_is_started_again_and_one_that_fails_ends_all(tmp_path: 
             "server 0 was killed by SIGKILL: it goes on from its memory",
             "the training in groups is over: server 0 ended with exit code 5",
         ]
-    assert [child for child in children if child.is_running()] == []
+    assert [child for child in children if lives(child)] == []
