@@ -384,7 +384,7 @@ def free_port() -> int:
 
 def aiperf(
     *arguments: str | int | Path,
-    timeout_s: float = 120,
+    timeout_s: float = 500,
     environment: Mapping[str, str] | None = None,
     page: bool = False,
 ) -> subprocess.CompletedProcess[str]:

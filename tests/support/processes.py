@@ -72,7 +72,7 @@ def listening(process: psutil.Process) -> set[str]:
     return ask(addresses, set())
 
 
-def all_end(processes: list[psutil.Process], timeout_s: float = 30) -> bool:
+def all_end(processes: list[psutil.Process], timeout_s: float = 200) -> bool:
     """Wait until none of them runs."""
     _, alive = psutil.wait_procs(processes, timeout=timeout_s)
     return not any(lives(process) for process in alive)

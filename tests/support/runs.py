@@ -1,17 +1,18 @@
 """Runs in progress as tests watch them: their history, their reports, their processes."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
 
-from tests.support.hand_made import SIMULATED
+from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.processes import ask, command, processes_with, words_of
 
 AT_RANDOM = ("--set", "search.strategy=random")
@@ -58,14 +59,61 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 200) -> None:
         time.sleep(0.05)
 
 
-def count_epochs(output: Path) -> int:
-    """Epochs that are recorded."""
-    return history(output).count('"type":"epoch"')
+def count_epochs(output: Path, replica: int | None = None) -> int:
+    """Epochs that are recorded, of all replicas or of one."""
+    files = (output / "history").glob("*.jsonl" if replica is None else f"replica-{replica:04d}-*.jsonl")
+    return sum(file.read_text().count('"type":"epoch"') for file in files)
+
+
+def all_have_epochs(output: Path, replicas: int) -> bool:
+    """True if each replica has recorded an epoch."""
+    return all(count_epochs(output, replica) for replica in range(replicas))
 
 
 def wait_for_epochs(output: Path, count: int = 1, timeout_s: float = 200) -> None:
     """Wait until this many epochs are recorded."""
     wait_for(lambda: count_epochs(output) >= count, timeout_s)
+
+
+def wait_for_another_epoch(output: Path, replica: int | None = None) -> None:
+    """Wait until one epoch more is recorded, of any replica or of one."""
+    before = count_epochs(output, replica)
+    wait_for(lambda: count_epochs(output, replica) > before)
+
+
+def interrupt(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Interrupt a run that has shown enough; what it has printed."""
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=240)
+
+
+class Ended(NamedTuple):
+    """A run that has reached its deadline."""
+
+    output: Path
+    seconds: int
+    result: subprocess.CompletedProcess[str]
+
+
+def run_until(output: Path, seconds: int, enough: Callable[[Path], object], *words: object, **how: Any) -> Ended:
+    """A run to its deadline, repeated with twice the time if a busy machine did not do enough."""
+    options = ("--duration", f"{seconds}s", "--output", output)
+    result = aiperf("run", *SIMULATED, *options, *map(str, words), **how)
+    if result.returncode or enough(output) or seconds > 100:
+        return Ended(output, seconds, result)
+    return run_until(output.with_name(f"{output.name} again"), 2 * seconds, enough, *words, **how)
+
+
+def killed_with_time_left(output: Path, seconds: int, epochs: int, *words: object) -> tuple[Path, int]:
+    """A run that was killed after some epochs, and its duration: long enough for this machine."""
+    with begin(output, "--duration", f"{seconds}s", *words) as process:
+        wait_for(lambda: count_epochs(output) >= epochs or process.poll() is not None)
+        process.kill()
+        process.communicate(timeout=240)
+    nothing_is_left(output, 60)
+    if '"run_ended"' not in history(output):
+        return output, seconds
+    return killed_with_time_left(output.with_name(f"{output.name} again"), 2 * seconds, epochs, *words)
 
 
 def agents(output: Path, replica: int | None = None) -> list[psutil.Process]:
