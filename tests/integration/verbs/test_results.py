@@ -14,19 +14,17 @@ from aiperf.records.bodies import RunEnded
 from tests.support.browser import DESKTOP, open_page
 from tests.support.hand_made import SIMULATED, T0_MS, HandMadeRun, aiperf, aiperf_here
 from tests.support.processes import ask, family
-from tests.support.runs import report, wait_for_epochs
+from tests.support.runs import SMALL_SERIES, Watched, all_have_epochs, report, run_until, wait_for_epochs
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("results") / "first"
-    done = aiperf(
-        "run",
-        *SIMULATED,
+    ended = run_until(
+        tmp_path_factory.mktemp("results") / "first",
+        12,
+        lambda output: all_have_epochs(output, 2),
         "--replicas",
         2,
-        "--duration",
-        "12s",
         "--name",
         "first",
         "--set",
@@ -35,12 +33,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "search.hpo_first_round=2",
         "--set",
         "simulated.fail_trials=[2]",
-        "--output",
-        output,
         page=True,
     )
-    assert done.returncode == 0, done.stderr
-    return output
+    assert ended.result.returncode == 0, ended.result.stderr
+    return ended.output
 
 
 def test_report_rank_check_and_archive_agree_exactly(run: Path, tmp_path: Path) -> None:
@@ -69,7 +65,7 @@ def test_report_rank_check_and_archive_agree_exactly(run: Path, tmp_path: Path) 
 def test_telemetry_of_a_run_is_in_its_report(run: Path) -> None:
     found = report(run)
     (node,) = found["usage"]
-    assert node["samples"] >= 10
+    assert node["samples"] >= 3
     assert 0 < node["cpu_percent"] <= 100
     assert (run / "report" / "figures" / "utilisation.svg").exists()
 
@@ -168,12 +164,11 @@ def test_a_comparison_shows_settings_that_differ_and_measures_that_got_worse(run
 
 def test_a_series_is_run_kept_resumed_and_drawn(tmp_path: Path) -> None:
     output = tmp_path / "series"
-    options = ["scale", *SIMULATED, "--duration", "10s", "--counts", "1,2", "--output", str(output)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "aiperf", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    wait_for_epochs(output / "replicas-0002")  # a run without an epoch has no row
-    kill_tree(process)
+    options = ["scale", *SMALL_SERIES, "--counts", "1,2", "--output", str(output)]
+    command = [sys.executable, "-m", "aiperf", *options]
+    with Watched(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_epochs(output / "replicas-0002")
+        kill_tree(process)
     first = (output / "replicas-0001" / "run.json").stat().st_mtime_ns
     done = aiperf(*options, "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -184,7 +179,7 @@ def test_a_series_is_run_kept_resumed_and_drawn(tmp_path: Path) -> None:
     assert rows[1]["efficiency"] == rows[1]["score_ops"] / rows[1]["ideal_ops"]
     assert (output / "replicas-0001" / "run.json").stat().st_mtime_ns == first, "a finished run is kept"
     assert (output / "scaling.svg").exists()
-    other = aiperf("scale", *SIMULATED, "--duration", "6s", "--counts", "1", "--output", output)
+    other = aiperf("scale", *SMALL_SERIES, "--duration", "20m", "--counts", "1", "--output", output)
     assert other.returncode == 2
     assert "holds a series with other options" in other.stderr
     assert [row["ranks"] for row in rows] == [1, 2]
@@ -200,7 +195,7 @@ def test_a_run_of_a_series_that_cannot_be_resumed_is_named(tmp_path: Path) -> No
     assert f"move {late.paths.root} away" in refused.stderr
 
 
-def kill_tree(process: subprocess.Popen[bytes]) -> None:
+def kill_tree(process: subprocess.Popen[str]) -> None:
     for member in reversed(family(process.pid)):
         ask(member.kill, None)
     process.communicate()
