@@ -6,14 +6,16 @@ import contextlib
 import errno
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from aiperf.errors import EXIT_DONE, EXIT_FAILED
 from aiperf.records.bodies import EpochCompleted, EpochWitnessed, ReplicaLost, RunEnded
 from aiperf.records.history_files import HistoryReader
 from aiperf.run_directory.paths import open_run
@@ -165,6 +167,12 @@ class Shimmed:
         stdout, stderr = self.process.communicate()
         return Outcome.of(self.output, self.process.returncode, stdout, stderr)
 
+    def interrupt(self) -> Outcome:
+        """Interrupt a run that has shown enough; what became of it."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        return replace(self.finish(), interrupted=True)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -174,6 +182,8 @@ class Outcome:
     stdout: str
     stderr: str
     status: str
+    broken: tuple[str, ...]
+    """Rules of integrity that the run does not meet."""
     ended: str
     epochs: int
     lost: tuple[tuple[int, int], ...]
@@ -181,6 +191,8 @@ class Outcome:
     doubled: tuple[tuple[int, int], ...]
     replicas_lost: tuple[str, ...]
     problems: tuple[str, ...]
+    interrupted: bool = False
+    """By the test, which had seen enough."""
 
     @classmethod
     def of(cls, output: Path, code: int, stdout: str, stderr: str) -> Outcome:
@@ -192,12 +204,13 @@ class Outcome:
             found = re.findall(r"trial (\d+) completed epoch (\d+)", (output / "logs/primary.log").read_text())
             known |= {(int(trial), int(epoch)) for trial, epoch in found}
         ends = [body.reason for body in bodies if isinstance(body, RunEnded)]
-        status = str(build_report(read_run(open_run(output))).status)
+        report = build_report(read_run(open_run(output)))
         return cls(
             code,
             stdout,
             stderr,
-            status,
+            str(report.status),
+            tuple(rule.rule for rule in report.rules if rule.group == "integrity" and not rule.passed),
             ends[-1] if ends else "",
             len(recorded),
             tuple(sorted(known - set(recorded))),
@@ -209,9 +222,14 @@ class Outcome:
     @property
     def flaws(self) -> list[str]:
         """What is not as in a run without faults."""
-        found = [f"exit code {self.code}: {self.stderr[-500:]}"] if self.code else []
-        found += [f"status {self.status}"] if self.status not in ("UNOFFICIAL", "SIMULATED") else []
-        found += [f"ended {self.ended!r}"] if self.ended != "deadline" else []
+        due = self.interrupted
+        found = []
+        if self.code != (EXIT_FAILED if due else EXIT_DONE):
+            found += [f"exit code {self.code}: {self.stderr[-500:]}"]
+        if self.status not in (("FAILED",) if due else ("UNOFFICIAL", "SIMULATED")):
+            found += [f"status {self.status}"]
+        found += [f"rules not met: {self.broken}"] if self.broken != (("completion",) if due else ()) else []
+        found += [f"ended {self.ended!r}"] if self.ended != ("interrupted" if due else "deadline") else []
         found += [f"lost {self.lost}"] if self.lost else []
         found += [f"doubled {self.doubled}"] if self.doubled else []
         found += [f"no epoch: {self.stderr[-500:]}"] if not self.epochs else []

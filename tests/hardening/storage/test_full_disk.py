@@ -3,9 +3,11 @@
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from aiperf.config.settings import load_config
 from aiperf.screening.messages import READY, STORAGE, ScreenRequest, read_row, write_request
 from tests.hardening.storage.runs import SETTINGS, Outcome
 from tests.support.hand_made import SIMULATED
-from tests.support.runs import raw_records, wait_for, wait_for_epochs
+from tests.support.runs import raw_records, wait_for, wait_for_another_epoch, wait_for_epochs
 
 SIZE = "32m"
 
@@ -63,7 +65,7 @@ def test_a_screening_names_what_a_full_disk_does_not_do_and_leaves_nothing(small
 
 def test_a_full_disk_costs_no_replica_and_no_epoch(small_disk: Path, tmp_path: Path) -> None:
     output, shown = small_disk / "run", tmp_path / "stderr"
-    words = ("--replicas", "2", "--duration", "15s", "--output", str(output), "--set", "run.min_free_disk_gib=0")
+    words = ("--replicas", "2", "--duration", "30m", "--output", str(output), "--set", "run.min_free_disk_gib=0")
     with shown.open("w") as stderr:
         run = subprocess.Popen(
             [sys.executable, "-P", "-m", "aiperf", "run", *SIMULATED, *words, *SETTINGS],
@@ -78,8 +80,10 @@ def test_a_full_disk_costs_no_replica_and_no_epoch(small_disk: Path, tmp_path: P
     before = len(raw_records(output))
     (small_disk / "filler").unlink()
     wait_for(lambda: all(f"{name} can write again" in shown.read_text() for name in waiting))
+    wait_for_another_epoch(output)
+    run.send_signal(signal.SIGINT)
     stdout, _ = run.communicate()
-    outcome = Outcome.of(output, run.returncode, stdout, shown.read_text())
+    outcome = replace(Outcome.of(output, run.returncode, stdout, shown.read_text()), interrupted=True)
     assert outcome.flaws == []
     assert stdout.splitlines()[-1].startswith("AIPerf: score=")
     assert len(raw_records(output)) > before

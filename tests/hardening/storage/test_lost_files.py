@@ -10,7 +10,7 @@ import pytest
 
 from tests.hardening.storage.runs import Fault, Outcome, Shimmed
 from tests.support.needs import need
-from tests.support.runs import history, nothing_is_left, wait_for_epochs
+from tests.support.runs import history, nothing_is_left, wait_for, wait_for_another_epoch, wait_for_epochs
 
 
 def delete_history(run: Shimmed) -> None:
@@ -29,6 +29,13 @@ def replace_a_file(run: Shimmed) -> None:
     copy.replace(file)
 
 
+WRITTEN_AGAIN = "while the run works; it is written again, with all of its records"
+
+
+def logs(run: Shimmed) -> str:
+    return "".join(file.read_text() for file in (run.output / "logs").glob("*.log"))
+
+
 HARMS = (delete_history, delete_a_file, replace_a_file)
 
 
@@ -44,11 +51,11 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     """All runs of this module at once: they mostly wait."""
     need("gcc")
     folder = tmp_path_factory.mktemp("lost")
-    harmed = {harm.__name__: Shimmed(folder / harm.__name__, duration="20s") for harm in HARMS}
-    moved = Shimmed(folder / "moved", duration="60s")
+    harmed = {harm.__name__: Shimmed(folder / harm.__name__, duration="30m") for harm in HARMS}
+    moved = Shimmed(folder / "moved", duration="30m")
     refusing = folder / "refusing"
     beyond = Shimmed(
-        folder / "beyond", Fault(code=errno.ENOSPC, while_=refusing), ("--set", "storage.patience=2s"), duration="8s"
+        folder / "beyond", Fault(code=errno.ENOSPC, while_=refusing), ("--set", "storage.patience=2s"), duration="30m"
     )
     for run in (*harmed.values(), moved):
         run.start()
@@ -61,7 +68,11 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     wait_for_epochs(beyond.output, 2)
     refusing.touch()
     resumed = _resumed(beyond, refusing)
-    yield Ends({name: (run, run.finish()) for name, run in harmed.items()}, (moved, *_end(moved)), resumed)
+    for run in harmed.values():
+        wait_for(lambda run=run: WRITTEN_AGAIN in logs(run))  # type: ignore[misc]
+        for replica in range(run.replicas):
+            wait_for_another_epoch(run.output, replica)
+    yield Ends({name: (run, run.interrupt()) for name, run in harmed.items()}, (moved, *_end(moved)), resumed)
 
 
 def _end(run: Shimmed) -> tuple[int, str]:
@@ -74,7 +85,8 @@ def _resumed(run: Shimmed, refusing: Path) -> tuple[Shimmed, int, str, Outcome]:
     code, stderr = _end(run)
     refusing.unlink()
     run.start("resume", "--new-clock", str(run.output))
-    return run, code, stderr, run.finish()
+    wait_for_another_epoch(run.output)
+    return run, code, stderr, run.interrupt()
 
 
 @pytest.mark.parametrize("harm", [harm.__name__ for harm in HARMS])
@@ -83,8 +95,7 @@ def test_a_file_that_is_deleted_or_replaced_is_written_again(ends: Ends, harm: s
     foreign = [flaw for flaw in outcome.flaws if ".foreign: does not belong to the run" in flaw]
     assert outcome.flaws == foreign, "what took its place is kept beside it, and named"
     assert len(foreign) == (harm == "replace_a_file")
-    logs = "".join(file.read_text() for file in (run.output / "logs").glob("*.log"))
-    assert "while the run works; it is written again, with all of its records" in logs
+    assert WRITTEN_AGAIN in logs(run)
 
 
 def test_a_run_directory_that_is_moved_ends_the_run_with_the_cause(ends: Ends) -> None:
@@ -93,7 +104,7 @@ def test_a_run_directory_that_is_moved_ends_the_run_with_the_cause(ends: Ends) -
     assert f"the run directory {run.output} is no longer there" in stderr.splitlines()[-1]
     assert "Traceback" not in stderr
     assert stderr.count("FAILED") <= 2, "not trial after trial"
-    nothing_is_left(run.output, timeout_s=10)
+    nothing_is_left(run.output, timeout_s=60)
 
 
 def test_beyond_patience_the_run_ends_with_its_cause_and_can_be_resumed(ends: Ends) -> None:
