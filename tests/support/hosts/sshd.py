@@ -109,6 +109,9 @@ def _sshd(folder: Path, name: str, port: int, shell: str) -> subprocess.Popen[by
     words = [word for option, value in options.items() for word in ("-o", f"{option}={value}")]
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     assert program is not None
+    known = subprocess.run([program, "-T", "-f", "/dev/null", *words], capture_output=True, text=True, check=True)
+    if "persourcepenalties" in known.stdout:  # else a killed session would keep this machine off for a while
+        words += ["-o", "PerSourcePenalties=no"]
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen([program, "-D", "-e", "-f", "/dev/null", *words], stderr=log, stdin=subprocess.DEVNULL)
 
@@ -118,7 +121,7 @@ def _key(path: Path) -> None:
 
 
 def _wait_for(port: int) -> None:
-    for _ in range(200):
+    for _ in range(4000):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
