@@ -14,7 +14,18 @@ from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.hosts.allocations import enter, job_of
 from tests.support.hosts.sshd import Hosts
 from tests.support.processes import all_end, family, processes_with
-from tests.support.runs import AT_RANDOM, agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.support.runs import (
+    AT_RANDOM,
+    agents,
+    begin,
+    history,
+    interrupt,
+    nothing_is_left,
+    report,
+    wait_for,
+    wait_for_another_epoch,
+    wait_for_epochs,
+)
 
 
 @pytest.mark.parametrize("scheduler", REMOTE_STARTERS)
@@ -52,7 +63,7 @@ def test_the_replicas_end_with_their_primary(scheduler: str, tmp_path: Path, mon
 def test_a_dead_relay_costs_its_replica_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(monkeypatch, job_of("PBS", tmp_path / "job", ("node1", "node2")))
     output = tmp_path / "run"
-    words = ("--launcher", "scheduler", "--replicas", 2, "--duration", "10s", "--set", "replica.restarts=0")
+    words = ("--launcher", "scheduler", "--replicas", 2, "--duration", "30m", "--set", "replica.restarts=0")
     with begin(output, *words, *AT_RANDOM) as process:
         wait_for_epochs(output, 5)
         remote = [member for agent in agents(output, 1) for member in family(agent)]
@@ -60,8 +71,10 @@ def test_a_dead_relay_costs_its_replica_and_not_the_run(tmp_path: Path, monkeypa
         assert len(relays) == 1
         relays[0].kill()
         assert all_end(remote), "its agent notices the end of its input"
-        _, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
+        wait_for(lambda: '"replica_lost"' in history(output))
+        wait_for_another_epoch(output, 0)
+        _, err = interrupt(process)
+    assert process.returncode == 1, err
     details = report(output)["replica_details"]
     assert [detail["state"] for detail in details] == ["finished", "lost"]
     expected = "cannot be reached: the connection is lost; host node2 of PBS job 123.pbs01, started by pbsdsh"

@@ -37,10 +37,16 @@ from tests.support.processes import all_end, family
 from tests.support.runs import (
     AT_RANDOM,
     agents,
+    all_have_epochs,
     begin,
+    history,
+    interrupt,
     interrupt_series,
     nothing_is_left,
     report,
+    run_until,
+    wait_for,
+    wait_for_another_epoch,
     wait_for_epochs,
 )
 
@@ -48,26 +54,21 @@ from tests.support.runs import (
 def test_a_run_over_two_hosts_measures_each_machine_once(
     ssh_hosts: Hosts, small_caches: dict[str, str], tmp_path: Path
 ) -> None:
-    output = tmp_path / "odd name é"
     path = f"export PYTHONPATH='{small_caches['PYTHONPATH']}'"  # no host hands variables on
-    result = aiperf(
-        "run",
-        *SIMULATED,
+    output, _, result = run_until(
+        tmp_path / "odd name é",
+        6,
+        lambda output: all_have_epochs(output, 2),
         "--launcher",
         "ssh",
         *ssh_hosts.overrides(),
         "--replicas",
         2,
-        "--duration",
-        "6s",
-        "--output",
-        output,
         *MICRO,
         "--set",
         f"environment.activate={json.dumps(path)}",
         "--set",
         f"environment.python={json.dumps(sys.executable)}",
-        timeout_s=500,
     )
     assert result.returncode == 0, result.stderr
     found = report(output)
@@ -83,15 +84,17 @@ def test_a_series_whose_own_process_is_killed_waits_for_its_run(ssh_hosts: Hosts
 
 def test_a_dropped_connection_ends_the_remote_ranks_and_not_the_run(ssh_hosts: Hosts, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    words = ("--launcher", "ssh", *ssh_hosts.overrides(), "--replicas", 2, "--duration", "15s", *AT_RANDOM)
+    words = ("--launcher", "ssh", *ssh_hosts.overrides(), "--replicas", 2, "--duration", "30m", *AT_RANDOM)
     with begin(output, *words, "--set", "replica.restarts=0") as process:
         wait_for_epochs(output, 5)
         remote = [member for agent in agents(output, 1) for member in family(agent)]
         assert len(remote) >= 2, "the agent and its trainer"
         ssh_hosts.drop_connections("h1")
         assert all_end(remote)
-        _, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
+        wait_for(lambda: '"replica_lost"' in history(output))
+        wait_for_another_epoch(output, 0)
+        _, err = interrupt(process)
+    assert process.returncode == 1, err
     details = report(output)["replica_details"]
     assert [detail["state"] for detail in details] == ["finished", "lost"]
     assert "cannot be reached: the connection is lost; host h1" in details[1]["reason"]
