@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hand_made import SIMULATED, aiperf
-from tests.support.runs import AT_RANDOM, begin, nothing_is_left, raw_records, report, wait_for_epochs
+from tests.support.hand_made import aiperf
+from tests.support.runs import AT_RANDOM, count_epochs, killed_with_time_left, raw_records, report, run_until
 
 pytestmark = pytest.mark.usefixtures("small_caches")
 
@@ -14,12 +14,7 @@ MICRO = ("--set", "micro.suite=quick", "--set", 'micro.operators=["fc"]', *AT_RA
 
 
 def test_one_replica_measures_the_node_before_the_release_and_a_resumed_run_does_not_again(tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    with begin(output, "--replicas", 2, "--duration", "6s", *MICRO) as process:
-        wait_for_epochs(output)
-        process.kill()
-        process.communicate(timeout=240)
-    nothing_is_left(output, 60)
+    output, _ = killed_with_time_left(tmp_path / "run", 6, 1, "--replicas", 2, *MICRO)
     (file,) = (output / "micro").iterdir()
     content = file.read_bytes()
     resumed = aiperf("resume", output, "--new-clock", page=True)
@@ -44,14 +39,10 @@ def test_one_replica_measures_the_node_before_the_release_and_a_resumed_run_does
 
 
 def test_a_suite_that_cannot_run_costs_a_warning(tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    done = aiperf(
-        "run",
-        *SIMULATED,
-        "--output",
-        output,
-        "--duration",
-        "3s",
+    output, _, done = run_until(
+        tmp_path / "run",
+        3,
+        count_epochs,
         *MICRO,
         "--set",
         "micro.stack=native",
