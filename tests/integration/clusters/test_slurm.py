@@ -26,13 +26,18 @@ from tests.support.nodes.measured import MICRO, check_measured_node
 from tests.support.processes import all_end, ask, listening, processes_with, words_of
 from tests.support.runs import (
     AT_RANDOM,
+    all_have_epochs,
     begin,
     history,
+    interrupt,
     interrupt_series,
     nothing_is_left,
     own_processes,
+    raw_records,
     report,
+    run_until,
     wait_for,
+    wait_for_another_epoch,
     wait_for_epochs,
 )
 
@@ -46,8 +51,8 @@ def queue(*options: str) -> list[str]:
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 def test_adding_nodes_is_changing_one_number(allocation: str, tmp_path: Path, replicas: int) -> None:
-    output = tmp_path / "run"
-    result = aiperf("run", *SIMULATED, *SLURM, "--replicas", replicas, "--duration", "6s", "--output", output)
+    words = (*SLURM, "--replicas", replicas)
+    output, _, result = run_until(tmp_path / "run", 6, lambda output: all_have_epochs(output, replicas), *words)
     assert result.returncode == 0, result.stderr
     found = report(output)
     assert (found["replicas"], found["ranks"], found["ended"]) == (replicas, replicas, "deadline")
@@ -110,7 +115,7 @@ def test_ranks_of_further_nodes_end_with_their_replica_even_if_they_hang(allocat
 
     asyncio.run(scenario())
     assert steps(allocation) == []
-    assert all_end(mpi_daemons(), 5)
+    assert all_end(mpi_daemons())
 
 
 def asleep(replica: int, hosts: tuple[str, ...], folder: Path) -> ReplicaSpec:
@@ -185,16 +190,19 @@ def start(output: Path, *words: object) -> subprocess.Popen[str]:
 
 def test_a_node_that_dies_is_named_and_the_others_finish(allocation: str, slurm: LocalCluster, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    with start(output, "--replicas", 4, "--duration", "16s", "--set", "run.replica_silence=4s") as process:
-        wait_for_epochs(output, 9)
+    with start(output, "--replicas", 4, "--duration", "30m", "--set", "run.replica_silence=10s") as process:
+        wait_for(lambda: all_have_epochs(output, 4))
         slurm.kill_node("n3")
-        _, err = process.communicate(timeout=240)
+        wait_for(lambda: '"replica_lost"' in history(output))
+        for replica in (0, 1, 3):
+            wait_for_another_epoch(output, replica)
+        _, err = interrupt(process)
     try:
-        assert process.returncode == 0, err
+        assert process.returncode == 1, err
         details = report(output)["replica_details"]
         assert [detail["state"] for detail in details] == ["finished", "finished", "lost", "finished"]
         assert all(detail["operations"] > 0 for detail in details)
-        assert report(output)["ended"] == "deadline"
+        assert report(output)["ended"] == "interrupted"
         assert "replica 2 LOST" in err
     finally:
         slurm.start_node("n3")
@@ -212,16 +220,19 @@ def test_jobs_of_their_own_may_wait_in_the_queue_while_others_work(slurm: LocalC
     output = tmp_path / "run"
     try:
         wait_for(lambda: any("RUNNING" in line for line in queue()))
-        with start(output, "--replicas", 3, "--duration", "20s", "--set", "run.start_timeout=10s") as process:
+        with start(output, "--replicas", 3, "--duration", "30m", "--set", "run.start_timeout=10s") as process:
             wait_for(lambda: "run_released" in history(output))
             assert len([line for line in queue("--states=PENDING") if "aiperf" in line]) == 1
             blocker.terminate()  # srun passes it on to its task
             blocker.wait()
-            _, err = process.communicate(timeout=240)
+            wait_for(lambda: all_have_epochs(output, 3))
+            _, err = interrupt(process)
     finally:
         blocker.terminate()
-    assert process.returncode == 0, err
-    assert "1 of 3 replicas not ready within 10 s" in err
+    assert process.returncode == 1, err
+    (released,) = [record["ready"] for record in raw_records(output) if record["type"] == "run_released"]
+    assert 1 <= len(released) <= 2, "two have nodes; a busy machine may have started only one of them"
+    assert f"{3 - len(released)} of 3 replicas not ready within 10 s" in err
     assert all(detail["operations"] > 0 for detail in report(output)["replica_details"]), "the late one joined"
     wait_for(lambda: queue() == [])
 
@@ -319,12 +330,12 @@ def test_slurm_s_variables_in_the_environment_have_no_effect(slurm: LocalCluster
 
 def test_nothing_listens_but_slurms_own_programs(allocation: str, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    with start(output, "--replicas", 2, "--duration", "6s") as process:
+    with start(output, "--replicas", 2, "--duration", "30m") as process:
         wait_for_epochs(output)
         seen = own_processes(output)
         assert [listening(member) for member in seen] == [set()] * len(seen)
         assert len(seen) >= 3, "the primary and two agents"
-        process.communicate(timeout=240)
+        interrupt(process)
 
 
 def test_what_is_left_of_an_allocation_is_known(slurm: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
