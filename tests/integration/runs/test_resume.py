@@ -10,12 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.config.duration import format_duration
 from aiperf.records.bodies import RunEnded
 from aiperf.run_directory.claim import find_holder
 from tests.faults.campaign import campaign, parse
 from tests.support.hand_made import T0_MS, HandMadeRun, aiperf
 from tests.support.hosts.allocations import answering_job, enter
-from tests.support.runs import agents, begin, history, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.support.runs import (
+    agents,
+    begin,
+    history,
+    killed_with_time_left,
+    nothing_is_left,
+    report,
+    wait_for,
+    wait_for_epochs,
+)
 
 
 def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
@@ -25,19 +35,15 @@ def start(output: Path, duration: str, *words: str) -> subprocess.Popen[str]:
 def test_a_new_clock_is_a_part_of_its_own_and_the_job_may_end_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = tmp_path / "run"
-    with start(output, "6s") as process:
-        wait_for_epochs(output, 4)
-        process.kill()
-        process.communicate(timeout=240)
-    nothing_is_left(output, 60)
+    output, seconds = killed_with_time_left(tmp_path / "run", 6, 4, "--replicas", 2)
     first = report_of(output)
     enter(monkeypatch, answering_job("SLURM", tmp_path, "squeue", "0:30"))
     result = aiperf("resume", output, "--new-clock")
+    rest, needed = format_duration(seconds), format_duration(seconds + 60)
     assert result.returncode == 0, result.stderr
-    assert "WARNING: SLURM job 17 ends in 30 s, before the run: the rest, 6 s, needs 1m06s" in result.stderr
+    assert f"WARNING: SLURM job 17 ends in 30 s, before the run: the rest, {rest}, needs {needed}" in result.stderr
     found = report(output)
-    assert (found["duration_s"], found["ended"]) == (6.0, "deadline")
+    assert (found["duration_s"], found["ended"]) == (seconds, "deadline")
     assert {"rule": "clock", "found": "2 clock(s)"}.items() <= next(
         v for v in found["violations"] if v["rule"] == "clock"
     ).items()
