@@ -155,11 +155,12 @@ from datetime import timedelta
 from torch import distributed, tensor
 from replica.trainer.frameworks.torch.collective import TorchCollective
 
-together = TorchCollective(2, limit=timedelta(seconds=2))
+limit_s = float(sys.argv[1])
+together = TorchCollective(2, limit=timedelta(seconds=limit_s))
 assert not distributed.is_initialized(), "ranks that are warm hold no communicator"
 assert len(together.gather("warm")) == 2
 if together.rank == 0:
-    time.sleep(5)
+    time.sleep(limit_s + 3)
 assert together.broadcast(b"begin" if together.rank == 0 else b"") == b"begin"
 assert together.sum_tensors([tensor([1.0])], "sums")[0].item() == 2
 together.close()
@@ -170,9 +171,12 @@ def test_ranks_that_wait_longer_than_the_limit_of_an_exchange_train_on(tmp_path:
     need_frameworks("torch")
     program = tmp_path / "rank.py"
     program.write_text(WAITING)
-    words = STARTERS.load("processes")(RankRequest((sys.executable, str(program)), 2))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **meeting_point(())}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    for limit_s in (2, 15, 60):  # in which ranks on a busy machine must also meet
+        words = STARTERS.load("processes")(RankRequest((sys.executable, str(program), str(limit_s)), 2))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **meeting_point(())}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=500, check=False)
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
 
 
