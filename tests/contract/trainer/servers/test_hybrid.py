@@ -195,6 +195,7 @@ def train_and_kill(
         trainer = await TrainerProcess.start(setup(2, 1, framework), request, folder / "log")
         try:
             await trainer.until_ready(120)
+            (victim,) = processes(str(folder), **wanted)
             await trainer.begin(Begin(trial=1))
             hit = False
             async for message in trainer.messages(120):
@@ -202,7 +203,6 @@ def train_and_kill(
                 if over is not None and over(seen):
                     break
                 if isinstance(message, TrainerPhase) and message.phase == "train" and not hit:
-                    (victim,) = processes(str(folder), **wanted)
                     victim.kill()
                     hit = True
         finally:
