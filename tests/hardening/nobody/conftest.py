@@ -66,11 +66,11 @@ def live_run(*words: str) -> Iterator[LiveRun]:
         log = (folder / "output").open("wb")
         with log, subprocess.Popen(command, stdout=log, stderr=log, env=environment_in(folder), umask=0) as process:
             try:
-                wait_for_epochs(folder / "run", 1, timeout_s=120)
+                wait_for_epochs(folder / "run")
                 yield LiveRun(folder, process, port)
             finally:
                 process.send_signal(signal.SIGINT)
-                process.wait(timeout=120)
+                process.wait(timeout=500)
         nothing_is_left(folder / "run", 60)
 
 
@@ -83,5 +83,5 @@ def native() -> Iterator[LiveRun]:
 @pytest.fixture(scope="package")
 def under_nni() -> Iterator[LiveRun]:
     with live_run("--manager", "nni") as run:
-        run.portal.wait_for(lambda: "SUCCEEDED" in {trial["status"] for trial in run.portal.trials().values()}, 120)
+        run.portal.wait_for(lambda: "SUCCEEDED" in {trial["status"] for trial in run.portal.trials().values()})
         yield run

@@ -153,7 +153,7 @@ def test_nnictl_of_the_owner_works(under_nni: LiveRun) -> None:
     def nnictl(*words: str) -> str:
         program = [sys.executable, "-m", "nni.tools.nnictl.nnictl", *words]
         return subprocess.run(
-            program, env=under_nni.environment, capture_output=True, text=True, timeout=100, check=True
+            program, env=under_nni.environment, capture_output=True, text=True, timeout=500, check=True
         ).stdout
 
     experiment = under_nni.portal.experiment
@@ -182,7 +182,7 @@ def test_nothing_that_reaches_the_tuner_is_code(tmp_path: Path) -> None:
         port = server.socket.getsockname()[1]
         with start_tuner(tmp_path, port, guarded=True) as tuner:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            _, error = tuner.communicate(timeout=120)
+            _, error = tuner.communicate(timeout=500)
         server.shutdown()
     assert tuner.returncode == 0, error
     assert not marker.exists()
@@ -207,7 +207,7 @@ def start_tuner(run: Path, port: int, guarded: bool) -> subprocess.Popen[str]:
 
 def test_the_tuner_refuses_a_manager_whose_portal_is_open(tmp_path: Path) -> None:
     with start_tuner(tmp_path, 1, guarded=False) as tuner:
-        _, error = tuner.communicate(timeout=120)
+        _, error = tuner.communicate(timeout=500)
     assert tuner.returncode != 0
     assert f"aiperf resume {tmp_path}" in error
 

@@ -51,11 +51,11 @@ def new_run(portal: Portal, replicas: int = 2) -> tuple[object, ...]:
 def nnictl(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nni.tools.nnictl.nnictl", *words]
     return subprocess.run(
-        command, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, timeout=100, check=True
+        command, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, timeout=500, check=True
     )
 
 
-def end_of(process: subprocess.Popen[str], timeout_s: float = 90) -> tuple[int, str, str]:
+def end_of(process: subprocess.Popen[str], timeout_s: float = 500) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=timeout_s)
     return process.returncode, out, err
 
