@@ -127,7 +127,7 @@ def test_counting_an_architecture_imports_no_tensorflow() -> None:
 
 
 def test_profilers_agree_and_the_padding_explains_the_rest() -> None:
-    result = aiperf("ops", "--architecture", "resnet50", "--verify", "--format", "json", timeout_s=250)
+    result = aiperf("ops", "--architecture", "resnet50", "--verify", "--format", "json", timeout_s=900)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     profiler, xla = found["verification"]
