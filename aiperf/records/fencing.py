@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aiperf.errors import RecordDamagedError
-from aiperf.records.bodies import JobIssued, ReplicaReady, RunResumed, TrialClosed
+from aiperf.records.bodies import JobIssued, ReplicaReady, RunEnded, RunResumed, TrialClosed
 from aiperf.records.cursor import parse_cursor
 from aiperf.records.record import Record
 
@@ -46,7 +46,7 @@ def _start_of(writer: str) -> int:
     return int(number) if known else 0
 
 
-_LEARNT = frozenset({JobIssued, RunResumed, ReplicaReady, TrialClosed})
+_LEARNT = frozenset({JobIssued, RunResumed, ReplicaReady, TrialClosed, RunEnded})
 """The kinds of records that say what counts."""
 
 
@@ -73,6 +73,8 @@ class Fences:
     """Primaries that found a replica's writer ready, each with the first record that says so."""
     _given_up: dict[str, set[tuple[str, int, int]]] = field(default_factory=dict)
     """Closings of a writer's trials as lost: the primary, and its record with its time."""
+    _ended_ms: dict[str, int] = field(default_factory=dict)
+    """The end of the run by each primary: what it closes then is given to nobody else."""
     _offsets_ms: dict[str, int] = field(default_factory=dict)
     """The clock of each writer minus the primary's."""
     _limits: dict[str, float] = field(default_factory=dict)
@@ -101,6 +103,8 @@ class Fences:
                 owners = self._owners.setdefault(body.writer, {})
                 owners[record.writer] = min(record.sequence, owners.get(record.writer, record.sequence))
                 self._offsets_ms[body.writer] = body.clock_offset_ms
+            elif isinstance(body, RunEnded):
+                self._ended_ms[record.writer] = body.end_ms
             elif isinstance(body, TrialClosed) and body.how == "lost":
                 closing = record.writer, record.sequence, record.time_ms
                 self._given_up.setdefault(body.writer, set()).add(closing)
@@ -125,7 +129,11 @@ class Fences:
         # What a successor has read counts up to there: it has resumed the run by that.
         if closings is None or self.limit(writer) != float("inf"):
             return float("inf")
-        counted = [time_ms for primary, sequence, time_ms in closings if sequence <= self.limit(primary)]
+        counted = [
+            time_ms
+            for primary, sequence, time_ms in closings
+            if sequence <= self.limit(primary) and time_ms < self._ended_ms.get(primary, float("inf"))
+        ]
         return min(counted, default=float("inf")) + CLOCK_TOLERANCE_MS + self._offsets_ms.get(writer, 0)
 
     def limit(self, writer: str) -> float:

@@ -234,9 +234,7 @@ class SlurmProcess(PipeProcess):
         return [step for step, _, name in rows if name == self._task.name]
 
     async def explain(self) -> str:
-        """The states of its job and its nodes according to SLURM; empty if it ended in order."""
-        if self._process.returncode == 0:
-            return ""
+        """The states of its job and its nodes according to SLURM."""
         found = [job_in_words(await self._jobs())]
         for node in self._task.nodes:
             state = await self._query("sinfo", "--noheader", f"--nodes={node}", "--format=%T")

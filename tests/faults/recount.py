@@ -139,8 +139,10 @@ def read_lines(output: Path) -> list[Line]:
 
     # A replica that works on after its trial was closed as lost does so for nothing.
     lost: dict[str, int] = {}
+    end_ms = {r["writer"]: r["data"]["end_ms"] for r in raw if r["data"]["type"] == "run_ended"}
     for r in raw:
-        if r["data"]["type"] == "trial_closed" and r["data"]["how"] == "lost":
+        closed = r["data"]["type"] == "trial_closed" and r["data"]["how"] == "lost"
+        if closed and moment(r) < end_ms.get(r["writer"], float("inf")):
             writer = r["data"]["writer"]
             lost[writer] = min(moment(r), lost.get(writer, moment(r)))
     lines = [

@@ -51,8 +51,3 @@ def test_a_mass_loss_asks_a_few_questions_at_a_time(controller: Controller, tmp_
     assert found[49] == "SLURM node n49 is DOWN: a node failed"
     assert sorted(controller.asked) == ["sinfo"] * 50 + ["squeue"] * 50
     assert controller.most == QUERIES_AT_ONCE
-
-
-def test_an_end_in_order_asks_nothing(controller: Controller, tmp_path: Path) -> None:
-    assert explained("true", 50, tmp_path) == [""] * 50
-    assert controller.asked == []
