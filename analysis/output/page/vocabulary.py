@@ -204,7 +204,7 @@ def goodput(part: GoodputPart) -> str:
         )
     between_h = part.mean_time_between_interruptions_h
     if between_h is None:
-        return f"{work}; no replica was lost, no training failed, and the run was not resumed."
+        return f"{work}; no replica was lost, no training broke off, and the run was not resumed."
     return f"{work}; {count(part.interruptions, 'interruption')}, one every {format_duration(3600 * between_h)}."
 
 

@@ -64,7 +64,7 @@ def test_of_an_interrupted_run_it_is_not_said_that_nothing_interrupted_it(tmp_pa
     run = HandMadeRun(tmp_path).at(0).release(100).at(60)
     run.primary.append(RunEnded(reason="interrupted", end_ms=T0_MS + 60_000))
     said = goodput(part_of(run))
-    assert said.endswith("; no replica was lost, no training failed, and the run was not resumed.")
+    assert said.endswith("; no replica was lost, no training broke off, and the run was not resumed.")
 
 
 def test_a_run_that_never_started_has_no_hours(tmp_path: Path) -> None:
