@@ -1,6 +1,7 @@
 """The epochs of a training over all trials that did a part of it: a trial and those it resumes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TypeVar
 
 from aiperf.records.bodies import EpochCompleted
@@ -19,7 +20,7 @@ def epochs_of_training(ledger: Ledger, trial: int) -> dict[int, EpochCompleted]:
     parts = (
         {number: epoch.body for number, epoch in entry.epochs.items()} for entry in reversed(lineage_of(ledger, trial))
     )
-    return _joined(parts)
+    return joined(parts)
 
 
 def first_ranks(ledger: Ledger, trial: int) -> int | None:
@@ -39,10 +40,10 @@ def best_quality(ledger: Ledger, trial: int) -> float | None:
 
 
 def _qualities(ledger: Ledger, trial: int) -> dict[int, float | None]:
-    return _joined([entry.epochs.qualities() for entry in reversed(lineage_of(ledger, trial))])
+    return joined([entry.epochs.qualities() for entry in reversed(lineage_of(ledger, trial))])
 
 
-def _joined(parts: Iterable[Mapping[int, T]]) -> dict[int, T]:
+def joined(parts: Iterable[Mapping[int, T]]) -> dict[int, T]:
     """Join the epochs of several trials; a later trial repeats those from its own first one on."""
     found: dict[int, T] = {}
     for own in parts:
@@ -54,15 +55,30 @@ def _joined(parts: Iterable[Mapping[int, T]]) -> dict[int, T]:
 def lineage_of(ledger: Ledger, trial: int) -> list[TrialLedger]:
     """A trial, the trial that it resumes, and so on, as long as the architecture is the same."""
     chain: list[TrialLedger] = []
-    number: int | None = trial
-    while number is not None and (entry := ledger.trials.get(number)) is not None and entry.begun is not None:
-        if chain and _trained_by(entry) != _trained_by(chain[0]):
+    for number in trial_and_earlier(trial, partial(resumed_trial, ledger)):
+        entry = ledger.trials.get(number)
+        if entry is None or entry.begun is None or (chain and _trained_by(entry) != _trained_by(chain[0])):
             break
         chain.append(entry)
-        earlier = entry.begun.resumes
-        # Ids grow; records that contradict this must not lead around in a circle.
-        number = earlier if earlier is not None and earlier < number else None
     return chain
+
+
+def trial_and_earlier(trial: int | None, resumed: Callable[[int], int | None]) -> Iterator[int]:
+    """A trial, the trial that it resumes, and so on; none without one.
+
+    `resumed` gives what a trial resumes, if it is known to resume any.
+    """
+    while trial is not None:
+        yield trial
+        earlier = resumed(trial)
+        # Ids grow; records that contradict this must not lead around in a circle.
+        trial = earlier if earlier is not None and earlier < trial else None
+
+
+def resumed_trial(ledger: Ledger, trial: int) -> int | None:
+    """The trial that a trial resumes, by the record of its start."""
+    entry = ledger.trials.get(trial)
+    return entry.begun.resumes if entry is not None and entry.begun is not None else None
 
 
 def _trained_by(entry: TrialLedger) -> tuple[object, ...]:

@@ -24,7 +24,7 @@ from aiperf.records.entries import TrialLedger
 from aiperf.records.fencing import PRIMARY
 from aiperf.records.history_files import Batch
 from aiperf.records.ledger import Ledger
-from aiperf.records.lineage import qualities_of_training
+from aiperf.records.lineage import joined, qualities_of_training, trial_and_earlier
 from aiperf.records.record import decode_record
 from aiperf.run_directory.paths import RunPaths
 from aiperf.storage.patience import with_patience
@@ -224,26 +224,21 @@ class DigestedTrials:
 
     def _of_training(self, trial: int) -> dict[int, float | None]:
         """The epochs that made a trial's weights (`aiperf.records.lineage`)."""
-        epochs: dict[int, float | None] = {}
-        for known in reversed(list(self._chain(trial))):
-            own = known.measured
-            first = min(own, default=None)
-            # A trial that resumes another one from a checkpoint repeats its last epochs: its own
-            # count.
-            epochs = {number: value for number, value in epochs.items() if first is None or number < first} | own
-        return dict(sorted(epochs.items()))
+        return joined([known.measured for known in reversed(list(self._chain(trial)))])
 
     def _chain(self, trial: int) -> Iterator[_Trial]:
         """A trial, the trial that it resumes, and so on, if the architecture is the same."""
-        number: int | None = trial
         architecture = None
-        while number is not None and (known := self._trials.get(number)) is not None and known.began is not None:
-            if architecture not in (None, known.began.architecture):
+        for number in trial_and_earlier(trial, self._resumed):
+            known = self._trials.get(number)
+            if known is None or known.began is None or architecture not in (None, known.began.architecture):
                 return
             yield known
-            architecture, earlier = known.began.architecture, known.began.resumes
-            # A trial resumes an earlier one: records from outside must not make a circle.
-            number = earlier if earlier is not None and earlier < number else None
+            architecture = known.began.architecture
+
+    def _resumed(self, trial: int) -> int | None:
+        known = self._trials.get(trial)
+        return known.began.resumes if known is not None and known.began is not None else None
 
 
 def _later_claims(paths: RunPaths, primary: str) -> Iterator[int]:

@@ -21,6 +21,7 @@ from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import remove, write_atomically
 from aiperf.records.cursor import Cursor
+from aiperf.records.lineage import trial_and_earlier
 from aiperf.records.reading import states_of
 from aiperf.run_directory.checksums import sealed
 from aiperf.run_directory.paths import RunPaths
@@ -314,15 +315,12 @@ class Planner:
 
     def resumed_by(self, job: Job) -> tuple[int, ...]:
         """The trials that a job resumes, directly or through others, the latest first."""
-        found: list[int] = []
-        trial = job.resumes
-        while trial is not None:
-            found.append(trial)
+
+        def resumed(trial: int) -> int | None:
             started = self._knowledge.started(trial)
-            earlier = started.resumes if started is not None else None
-            # Ids grow; records that contradict this must not lead around in a circle.
-            trial = earlier if earlier is not None and earlier < trial else None
-        return tuple(found)
+            return started.resumes if started is not None else None
+
+        return tuple(trial_and_earlier(job.resumes, resumed))
 
     def recorded_states(self, trials: Iterable[int]) -> tuple[str, ...]:
         """The hashes of the states in the records of trials."""

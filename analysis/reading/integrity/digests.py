@@ -116,7 +116,7 @@ class _Comparison:
     """The epochs that were witnessed, by trial."""
 
     def __post_init__(self) -> None:
-        self._heard = self.view.primary.witnessed.epochs()
+        self._heard = self.view.primary.witnessed.epochs
 
     def damages(self, lines: list[Line]) -> Iterator[Found]:
         """All differences, up to the first after which the order is unknown."""

@@ -7,6 +7,7 @@ its trainer could not write it, makes a run unofficial: the rule `evidence`.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, overload
 
@@ -19,6 +20,7 @@ from aiperf.records.columns import EPOCH, Epochs, TrialEpochs, places_of
 from aiperf.records.damage import Damage
 from aiperf.records.entries import TrialLedger
 from aiperf.records.ledger import Ledger
+from aiperf.records.lineage import resumed_trial, trial_and_earlier
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.step_evidence import hash_rows, read_rows
 from analysis.reading.integrity.view import Placed, RunView, TrialTrace, placed_epoch
@@ -126,11 +128,11 @@ def check_states(view: RunView) -> Iterator[Damage]:
 def _states_after(epoch: int, trial: int | None, ledger: Ledger) -> set[str]:
     """The states that were kept after an epoch of the trials that one resumes."""
     found: set[str] = set()
-    while trial is not None and (entry := ledger.trials.get(trial)) is not None and entry.begun is not None:
-        if epoch in entry.epochs and (state := entry.epochs[epoch].body.state) is not None:
-            found.add(state)
-        # Ids grow; records that contradict this must not lead around in a circle.
-        trial = entry.begun.resumes if entry.begun.resumes is not None and entry.begun.resumes < trial else None
+    for number in trial_and_earlier(trial, partial(resumed_trial, ledger)):
+        entry = ledger.trials.get(number)
+        own = entry.epochs.get(epoch) if entry is not None and entry.begun is not None else None
+        if own is not None and own.body.state is not None:
+            found.add(own.body.state)
     return found
 
 

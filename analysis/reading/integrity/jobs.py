@@ -91,7 +91,7 @@ def check_jobs(view: RunView) -> Iterator[Damage]:
             own.append(job.body.trial)
             if job.body.resumes in complete or len(own) > MAX_RESUMPTIONS:
                 found = f"job {job.body.trial} resumes trial {job.body.resumes}"
-                limit = f"a training that was not completed, for the {MAX_RESUMPTIONS}nd time at most"
+                limit = f"a training that was not completed, at most {MAX_RESUMPTIONS} times"
                 yield job.damage("conflict", found, limit)
             continue
         yield from _assignment(job, previous.get(job.body.replica), view)
@@ -141,7 +141,7 @@ def _resumption(job: Placed[JobIssued], view: RunView, resumed: dict[int, int]) 
     body = job.body
     assert body.resumes is not None
     rival = resumed.get(body.resumes)
-    if rival is not None and view.primary.witnessed.epochs()[rival]:
+    if rival is not None and view.primary.witnessed.epochs[rival]:
         found = f"job {body.trial} resumes trial {body.resumes}"
         yield job.damage("conflict", found, f"once: job {rival} does")
     else:

@@ -165,6 +165,7 @@ class Witnessed:
         """The numbers of a writer's records that were heard of."""
         return {record for _, heard in self.of(writer) for record in heard.rows[:, RECORD].tolist()}
 
+    @cached_property
     def epochs(self) -> HeardEpochs:
         """The epochs that were heard of, by trial."""
         rows = np.concatenate([rows_of(2), *(heard.rows[:, (TRIAL, EPOCH)] for _, heard in self.files)])

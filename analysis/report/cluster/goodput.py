@@ -7,6 +7,7 @@ evaluation are productive if their work counts and was not done before; everythi
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from statistics import median
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from aiperf.records.entries import TrialLedger, when
 from aiperf.records.ledger import Ledger
+from aiperf.records.lineage import resumed_trial, trial_and_earlier
 from analysis.reading.run_data import RunData
 from analysis.report.estimates import GoodputPart, LostPart, NodeHoursPart
 from analysis.report.intervals import Spans, code
@@ -64,12 +66,10 @@ def windows_of(data: RunData, work: WorkIntervals) -> Windows:
 
 def _repeated(ledger: Ledger, trial: TrialLedger) -> int:
     """How many epochs of a trial the trainings that it resumes had completed before."""
-    done, number = set[int](), trial.begun.resumes if trial.begun is not None else None
-    while number is not None and (entry := ledger.trials.get(number)) is not None:
-        done.update(entry.epochs)
-        earlier = entry.begun.resumes if entry.begun is not None else None
-        # Ids grow; records that contradict this must not lead around in a circle.
-        number = earlier if earlier is not None and earlier < number else None
+    done = set[int]()
+    for number in trial_and_earlier(resumed_trial(ledger, trial.trial), partial(resumed_trial, ledger)):
+        if (entry := ledger.trials.get(number)) is not None:
+            done.update(entry.epochs)
     return sum(epoch in done for epoch in trial.epochs)
 
 
