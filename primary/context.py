@@ -18,7 +18,7 @@ from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.checksums import sealed, sealed_object
 from aiperf.run_directory.claim import Claim, PrimaryIdentity
 from aiperf.run_directory.paths import PRIMARY_NODE, RunPaths
-from aiperf.run_directory.recorded_files import Beginning, each_beginning
+from aiperf.run_directory.recorded_files import Beginning, beginnings
 from aiperf.storage.reserve import Reserve
 from primary.digest import DigestKeeper
 from primary.display.state import Display, Earlier, LiveReplica
@@ -232,7 +232,7 @@ async def recorded_files(context: RunContext, system: SystemFile, hurry: asyncio
 
 async def _read_files(paths: RunPaths, system: SystemFile) -> tuple[Beginning, ...]:
     await asyncio.to_thread(system.close)
-    found, each = list[Beginning](), each_beginning(paths)
+    found, each = list[Beginning](), beginnings(paths)
     # A call for each file: a thread that is no longer waited for ends with its file.
     while (beginning := await asyncio.to_thread(next, each, None)) is not None:
         found.append(beginning)

@@ -14,13 +14,11 @@ Beginning = tuple[str, int, str]
 """Name of a file in its run, number of its first bytes, and their SHA-256."""
 
 
-def beginnings(paths: RunPaths) -> tuple[Beginning, ...]:
-    """The beginnings of the files of a run that are there. Raises OSError."""
-    return tuple(each_beginning(paths))
+def beginnings(paths: RunPaths) -> Iterator[Beginning]:
+    """The beginnings of the files of a run that are there, of which each node may have one.
 
-
-def each_beginning(paths: RunPaths) -> Iterator[Beginning]:
-    """The same, one file after the other: there may be one for each node."""
+    Each is read when it is asked for. Raises OSError.
+    """
     for name, file in _files(paths).items():
         # The description of the nodes is written whole; samples may come while this reads.
         yield _beginning(name, file.read_bytes() if file == paths.system else _whole_lines(file))

@@ -115,7 +115,7 @@ class _Forger:
             digest = self._hash(body.writer, number)
             return None if digest is None else replace(record, body=replace(body, sequence=number, digest=digest))
         if isinstance(body, RunEnded) and body.files:
-            return replace(record, body=replace(body, files=beginnings(self._paths)))
+            return replace(record, body=replace(body, files=tuple(beginnings(self._paths))))
         given = (record.writer, record.sequence) in self._given
         if isinstance(body, TrialStarted) and body.cursor is not None and not given:
             return self._with_cursor(record, body, body.cursor)

@@ -18,7 +18,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def test_samples_that_come_later_change_nothing(paths: RunPaths) -> None:
-    found = beginnings(paths)
+    found = tuple(beginnings(paths))
     assert [(name, size) for name, size, _ in found] == [("system.json", 3), ("telemetry/replica-0000-1-a.jsonl", 4)]
     paths.telemetry_file("replica-0000-1-a").write_bytes(b"1\n2\n3\n4\n")
     paths.telemetry_file("replica-0001-1-b").write_bytes(b"1\n")
@@ -30,14 +30,14 @@ def test_bytes_that_are_not_seen_yet_are_left_out(paths: RunPaths) -> None:
     """Over NFS a page that another node has appended may be zeros at first."""
     file = paths.telemetry_file("replica-0000-1-a")
     file.write_bytes(b"1\n2\n\0\0\n\0")
-    found = beginnings(paths)
+    found = tuple(beginnings(paths))
     file.write_bytes(b"1\n2\n33\n4")
     assert list(changed_files(paths, found)) == []
 
 
 @pytest.mark.parametrize("content", [b"1\n4\n3", b"1\n", b""])
 def test_other_bytes_are_found(content: bytes, paths: RunPaths) -> None:
-    found = beginnings(paths)
+    found = tuple(beginnings(paths))
     paths.telemetry_file("replica-0000-1-a").write_bytes(content)
     assert list(changed_files(paths, found)) == [("telemetry/replica-0000-1-a.jsonl", "its first 4 bytes are others")]
 

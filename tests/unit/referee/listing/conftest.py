@@ -49,7 +49,7 @@ def make_run(root: Path, name: str, correct: int, simulated: bool = True) -> Run
     run = HandMadeRun(root, settings).at(start).release(100).at(start + 1).start_trial(1)
     run.at(start + 60).epoch(1, 1, correct).end(start + 100)
     run.paths.system.write_text(json.dumps({"0": {"host": "n1", "cpu_model": TURNED, "cpu_count": 8}}))
-    rewrite(run.paths, of(RunEnded, files=beginnings(run.paths)))
+    rewrite(run.paths, of(RunEnded, files=tuple(beginnings(run.paths))))
     return run.paths
 
 
