@@ -143,21 +143,27 @@ def move(path: Path, target: Path) -> None:
 
 def remove_temporaries(folder: Path) -> int:
     """Remove the files of killed writers below a folder that is not in use; return their number."""
-    found, paths = 0, list[Path]()
+    found, entries = 0, list[os.DirEntry[str]]()
     with contextlib.suppress(OSError):
         # They may be those of ranks on other nodes, which this node's listing does not show yet.
         refresh(folder)
     with contextlib.suppress(OSError):
-        paths = once_more(lambda: list(folder.iterdir()))
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            found += remove_temporaries(path)
-        elif path.match(".*.tmp"):
-            # One that stays must not keep the others.
-            with contextlib.suppress(OSError):
+        entries = once_more(lambda: _listed(folder))
+    for entry in entries:
+        # One that stays, or cannot be looked at, must not keep the others.
+        with contextlib.suppress(OSError):
+            path = Path(entry.path)
+            if once_more(lambda entry=entry: entry.is_dir(follow_symlinks=False)):  # type: ignore[misc]
+                found += remove_temporaries(path)
+            elif path.match(".*.tmp"):
                 once_more(lambda path=path: path.unlink(missing_ok=True))  # type: ignore[misc]
                 found += 1
     return found
+
+
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
 
 
 def can_write(folder: Path) -> bool:

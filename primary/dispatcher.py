@@ -16,6 +16,7 @@ from aiperf.machine.node import NodeFacts
 from aiperf.records.bodies import PrimaryPaused, RunEnded, RunReleased
 from aiperf.run_directory.claim import TOUCH_INTERVAL_S
 from aiperf.run_directory.recorded_files import Beginning
+from aiperf.storage.patience import once_more
 from primary.background.heads import HeadLines
 from primary.background.keeper import ClaimKeeper
 from primary.context import Milestones, RunContext, SystemFile, give_back, recorded_files
@@ -314,8 +315,8 @@ def _tidy(context: RunContext, system: SystemFile, reason: EndReason) -> None:
         remove_temporaries(context.paths.root)
         # After any other end the run may be resumed, and trainings continue from their checkpoints.
         if reason in FINISHED:
-            for checkpoint in context.paths.checkpoints():
-                checkpoint.unlink(missing_ok=True)
+            for checkpoint in once_more(context.paths.checkpoints):
+                once_more(lambda file=checkpoint: file.unlink(missing_ok=True))  # type: ignore[misc]
     except OSError as error:  # descriptions and disk space, not correctness
         log.warning("the run directory could not be tidied up completely: %s", error)
 
