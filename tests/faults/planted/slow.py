@@ -69,7 +69,8 @@ if os.environ["AIPERF_PLANTED"] == "disk":
         os.environ["LD_PRELOAD"] = os.environ["AIPERF_SLOW_DISK"]
     if trainer:
         from replica.trainer.data.science import source
-        source.CACHE_BYTES = 0
+        from workloads.data.formats import hdf5
+        source.CACHE_BYTES, hdf5.CACHE_BYTES, hdf5.WHOLE_BYTES = 2 << 20, 0, 0
 
 if kind == "input" and trainer:
     from replica.trainer.data.science.source import Reader
@@ -96,12 +97,12 @@ SLOW_DISK = """
 ssize_t pread64(int file, void *to, size_t size, off64_t at) {
   static ssize_t (*real)(int, void *, size_t, off64_t);
   if (!real) real = (ssize_t (*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
-  if (size >= 1 << 10) usleep(300000);
+  if (size >= 1 << 10) usleep(100000);
   return real(file, to, size, at);
 }
 ssize_t pread(int file, void *to, size_t size, off_t at) { return pread64(file, to, size, at); }
 """
-"""A library before the C library: HDF5 waits 0.3 s for each large piece of a file.
+"""A library before the C library: HDF5 waits 0.1 s for each large piece of a file.
 
 No replica keeps what it has read, as if the data were larger than the memory.
 """
