@@ -8,7 +8,9 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from aiperf.files import read
 from aiperf.run_directory.paths import RunPaths
+from aiperf.storage.patience import with_patience
 
 Beginning = tuple[str, int, str]
 """Name of a file in its run, number of its first bytes, and their SHA-256."""
@@ -21,7 +23,7 @@ def beginnings(paths: RunPaths) -> Iterator[Beginning]:
     """
     for name, file in _files(paths).items():
         # The description of the nodes is written whole; samples may come while this reads.
-        yield _beginning(name, file.read_bytes() if file == paths.system else _whole_lines(file))
+        yield _beginning(name, read(file) if file == paths.system else _whole_lines(file))
 
 
 def changed_files(paths: RunPaths, recorded: Iterable[Beginning]) -> Iterator[tuple[str, str]]:
@@ -47,13 +49,14 @@ def unnamed_files(paths: RunPaths, recorded: Iterable[Beginning]) -> list[str]:
 
 
 def _files(paths: RunPaths) -> dict[str, Path]:
-    found = [*([paths.system] if paths.system.is_file() else []), *paths.telemetry_files()]
+    described = with_patience(paths.system.is_file, paths.system)
+    found = [*([paths.system] if described else []), *paths.telemetry_files()]
     return {str(file.relative_to(paths.root)): file for file in found}
 
 
 def _whole_lines(file: Path) -> bytes:
     # Over NFS the end of a file that another node appends to may be seen as zeros at first.
-    data = file.read_bytes().partition(b"\0")[0]
+    data = read(file).partition(b"\0")[0]
     return data[: data.rfind(b"\n") + 1]
 
 

@@ -15,6 +15,7 @@ from aiperf.clock import Clock
 from aiperf.files import move, write_file
 from aiperf.run_directory.paths import earlier_checkpoint
 from aiperf.run_directory.step_evidence import hash_state
+from aiperf.storage.patience import with_patience
 from aiperf.untrusted.arrays import opened_arrays
 from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import Begin
@@ -134,15 +135,13 @@ class Checkpoints:
 
     def _load(self) -> Checkpoint | None:
         assert self._path is not None
-        found = (self._load_from(file) for file in (self._path, earlier_checkpoint(self._path)) if file.exists())
+        found = map(self._load_from, (self._path, earlier_checkpoint(self._path)))
         return next((checkpoint for checkpoint in found if checkpoint is not None), None)
 
     def _load_from(self, file: Path) -> Checkpoint | None:
         try:
-            with opened_arrays(file) as archive:
-                # Numbers in names have leading zeros: sorted, variables are in the order of the
-                # steps.
-                arrays = {name: archive[name] for name in sorted(archive.files)}
+            # Storage that refuses for a while must not cost the epochs before.
+            arrays = with_patience(lambda: _arrays_of(file), file)
             if (found := hash_state(arrays)) not in self._restorable:
                 log.warning("checkpoint %s is not a state in the records of its training", file)
                 return None
@@ -150,6 +149,8 @@ class Checkpoints:
             qualities = [float(value) for value in arrays["accuracies"]]
             self._steps.restore([array for name, array in arrays.items() if name.startswith("variable-")])
             self.resumed = found
+        except FileNotFoundError:
+            return None
         except Exception as error:  # of any kind: NumPy and zipfile raise what they come across
             log.warning("checkpoint %s cannot be used: %s", file, reason_of(error))
             return None
@@ -158,3 +159,9 @@ class Checkpoints:
     def close(self) -> None:
         """Wait for the checkpoint that is being written."""
         self._writer.shutdown(wait=True)
+
+
+def _arrays_of(file: Path) -> dict[str, NDArray[Any]]:
+    with opened_arrays(file) as archive:
+        # Numbers in names have leading zeros: sorted, variables are in the order of the steps.
+        return {name: archive[name] for name in sorted(archive.files)}
