@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.report.cluster.judgement import Effects, effects_of, habitual
+from analysis.report.cluster.judgement import WRONGLY, Effects, effects_of, habitual
 
 TRAININGS = 12
 
@@ -71,6 +71,16 @@ def test_single_observations_are_compared_by_the_spread_of_all() -> None:
     assert slow(found) == {7}
     assert found.effects[7] == pytest.approx(np.log(0.5), abs=0.02)
     assert (found.errors > 0).all()
+
+
+@pytest.mark.parametrize("replicas", [4, 5, 6, 8, 16])
+def test_few_even_replicas_are_accused_as_seldom_as_many(replicas: int) -> None:
+    rng, runs = np.random.default_rng(replicas), 1000
+    accused = 0
+    for _ in range(runs):
+        values = rng.normal(0, 0.3, replicas)
+        accused += bool(slow(judged(np.arange(replicas), values, np.zeros((replicas, 0)))))
+    assert accused <= 2 * WRONGLY * runs
 
 
 def test_one_long_wait_is_no_habit_and_several_of_one_replica_are() -> None:
