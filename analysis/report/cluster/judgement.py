@@ -47,6 +47,9 @@ _OF_MEDIAN = 1.2533
 
 _ROUNDS, _REPEATS = 30, 5
 
+_HALVINGS = 60
+"""Of a distance: what is left of it is below the precision of a float."""
+
 
 @dataclass(frozen=True, eq=False)
 class Effects:
@@ -87,8 +90,9 @@ def effects_of(replicas: NDArray[np.int64], values: Numbers, columns: Numbers) -
         # all centres alike.
         middle = float(np.median(centres[~slow]))
         effects = centres - middle
-        errors = _errors(left - centres[places], counts, places, effects[~slow])
-        found = _judged(effects, errors, slow)
+        spread = _spread(effects[~slow])
+        errors = _errors(left - centres[places], counts, places, spread)
+        found = _judged(effects, np.maximum(spread, errors), int((~slow).sum()))
         # If most seem slow, there is no ground to judge by: what was judged before stays.
         if (found == slow).all() or found.sum() > len(numbers) / 2:
             break
@@ -131,15 +135,15 @@ def _medians(values: Numbers, places: NDArray[np.int64], size: int) -> Numbers:
     return np.asarray((ordered[begins + (counts - 1) // 2] + ordered[begins + counts // 2]) / 2, np.float64)
 
 
-def _errors(within: Numbers, counts: NDArray[np.int64], places: NDArray[np.int64], effects: Numbers) -> Numbers:
-    """Standard errors of effects; the spread of the effects stands for single observations."""
+def _errors(within: Numbers, counts: NDArray[np.int64], places: NDArray[np.int64], spread: float) -> Numbers:
+    """Standard errors of effects; their spread stands for that of single observations."""
     several = counts[places] > 1
     free = int(several.sum()) - int((counts > 1).sum())
     own = within[several]
     # Too few repetitions say too little about the noise of one observation.
     enough = free >= max(FEWEST, len(counts) // 2)
     # Each replica's own median has taken a degree of freedom from its residuals.
-    scale = _deviation(own) * np.sqrt(len(own) / free) if enough else _spread(effects)
+    scale = _deviation(own) * np.sqrt(len(own) / free) if enough else spread
     return np.asarray(scale * np.where(counts > 1, _OF_MEDIAN, 1.0) / np.sqrt(counts), np.float64)
 
 
@@ -159,19 +163,30 @@ def _spread(values: Numbers) -> float:
     count = len(values)
     if count < 2:
         return 0.0
-    one, other = np.triu_indices(count, 1)
     half = count // 2 + 1
-    place = half * (half - 1) // 2 - 1
-    quartile = float(np.partition(np.abs(values[one] - values[other]), place)[place])
     correction = _OF_FEW.get(count) or count / (count + (1.4 if count % 2 else 3.8))
-    return _OF_PAIRS * correction * quartile
+    return _OF_PAIRS * correction * _distance(np.sort(values), half * (half - 1) // 2)
 
 
-def _judged(effects: Numbers, errors: Numbers, slow: Marks) -> Marks:
-    """The replicas that are slower by `LEAST`, and by more than the spread of the others."""
-    others = effects[~slow]
-    deviations = np.maximum(_spread(others), errors)
-    limit = -_student(1 - WRONGLY / len(effects), _EFFICIENCY * (len(others) - 1)) * deviations
+def _distance(ordered: Numbers, place: int) -> float:
+    """The distance of two values at a place, from 1, among those of all pairs.
+
+    By halving what it may be: a list of the pairs of 4,096 replicas takes a quarter of a GB.
+    """
+    low, high = 0.0, float(ordered[-1] - ordered[0])
+    own = np.arange(1, len(ordered) + 1)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if (np.searchsorted(ordered, ordered + middle, "right") - own).sum() >= place:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _judged(effects: Numbers, deviations: Numbers, others: int) -> Marks:
+    """The replicas that are slower by `LEAST`, and by more than deviations of this many others."""
+    limit = -_student(1 - WRONGLY / len(effects), _EFFICIENCY * (others - 1)) * deviations
     return np.asarray((effects <= log(1 - LEAST)) & (effects < limit), np.bool_)
 
 
