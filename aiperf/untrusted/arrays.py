@@ -4,9 +4,13 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from aiperf.storage.patience import with_patience
 
 
 @contextmanager
@@ -26,3 +30,17 @@ def opened_arrays(file: Path) -> Iterator[NpzFile]:
         if sum(member.file_size for member in members) > file.stat().st_size:
             raise ValueError("its arrays are larger than the file")
         yield archive
+
+
+def read_arrays(file: Path, *names: str) -> dict[str, NDArray[Any]]:
+    """Read the arrays of these names that a file has, or all of them, sorted by name.
+
+    Storage that refuses for a while is waited for, by the policy of this process. Raises as
+    `opened_arrays`.
+    """
+
+    def read() -> dict[str, NDArray[Any]]:
+        with opened_arrays(file) as archive:
+            return {name: archive[name] for name in sorted(archive.files) if name in names or not names}
+
+    return with_patience(read, file)

@@ -15,8 +15,7 @@ from aiperf.clock import Clock
 from aiperf.files import move, write_file
 from aiperf.run_directory.paths import earlier_checkpoint
 from aiperf.run_directory.step_evidence import hash_state
-from aiperf.storage.patience import with_patience
-from aiperf.untrusted.arrays import opened_arrays
+from aiperf.untrusted.arrays import read_arrays
 from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import Begin
 from replica.trainer.collectives.contract import Collective
@@ -140,8 +139,8 @@ class Checkpoints:
 
     def _load_from(self, file: Path) -> Checkpoint | None:
         try:
-            # Storage that refuses for a while must not cost the epochs before.
-            arrays = with_patience(lambda: _arrays_of(file), file)
+            # Numbers in names have leading zeros: sorted, variables are in the order of the steps.
+            arrays = read_arrays(file)
             if (found := hash_state(arrays)) not in self._restorable:
                 log.warning("checkpoint %s is not a state in the records of its training", file)
                 return None
@@ -159,9 +158,3 @@ class Checkpoints:
     def close(self) -> None:
         """Wait for the checkpoint that is being written."""
         self._writer.shutdown(wait=True)
-
-
-def _arrays_of(file: Path) -> dict[str, NDArray[Any]]:
-    with opened_arrays(file) as archive:
-        # Numbers in names have leading zeros: sorted, variables are in the order of the steps.
-        return {name: archive[name] for name in sorted(archive.files)}

@@ -12,8 +12,7 @@ from aiperf.errors import ArchitectureError, TrialFailedError
 from aiperf.files import write_file
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_architecture
-from aiperf.storage.patience import with_patience
-from aiperf.untrusted.arrays import opened_arrays
+from aiperf.untrusted.arrays import read_arrays
 from aiperf.untrusted.reading import reason_of
 from aiperf.wire.messages import InheritedWeights
 from search_space.inheritance import Weights, inherit
@@ -66,14 +65,10 @@ def epoch_of(path: Path) -> int | None:
     Raises TrialFailedError ("weights") if it is missing or damaged.
     """
     try:
-        return with_patience(lambda: _epoch_in(path), path)
+        found = read_arrays(path, EPOCH)
+        return int(found[EPOCH]) if EPOCH in found else None
     except Exception as error:  # of any kind: NumPy and zipfile raise what they come across
         raise TrialFailedError("weights", f"{path} cannot be read: {reason_of(error)}") from None
-
-
-def _epoch_in(path: Path) -> int | None:
-    with opened_arrays(path) as archive:
-        return int(archive[EPOCH]) if EPOCH in archive.files else None
 
 
 def load(path: Path, architecture: Architecture) -> Weights:
@@ -82,7 +77,12 @@ def load(path: Path, architecture: Architecture) -> Weights:
     Raises TrialFailedError ("weights") if the file is missing or damaged.
     """
     try:
-        weights = with_patience(lambda: _weights_in(path, architecture), path)
+        arrays = read_arrays(path)
+        weights = {
+            node.name: {name: arrays[f"{node.name}/{name}"] for name in shapes}
+            for node in architecture.nodes
+            if (shapes := architecture.weight_shapes(node))
+        }
     except Exception as error:  # as above
         raise TrialFailedError("weights", f"{path} cannot be read: {reason_of(error)}") from None
     for node in architecture.nodes:
@@ -91,15 +91,6 @@ def load(path: Path, architecture: Architecture) -> Weights:
             if found != shape:
                 raise TrialFailedError("weights", f"{path}: {node.name}/{name} has shape {found}, not {shape}")
     return weights
-
-
-def _weights_in(path: Path, architecture: Architecture) -> Weights:
-    with opened_arrays(path) as archive:
-        return {
-            node.name: {name: archive[f"{node.name}/{name}"] for name in architecture.weight_shapes(node)}
-            for node in architecture.nodes
-            if architecture.weight_shapes(node)
-        }
 
 
 def inherited(request: InheritedWeights, child: Architecture, seed: int) -> Weights:

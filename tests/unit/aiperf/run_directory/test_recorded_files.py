@@ -1,11 +1,14 @@
 """Files that the record of a run's end names by their first bytes."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.recorded_files import beginnings, changed_files
+from aiperf.storage.patience import PATIENCE
+from tests.support.refusals import refuse
 
 
 @pytest.fixture
@@ -24,6 +27,13 @@ def test_samples_that_come_later_change_nothing(paths: RunPaths) -> None:
     paths.telemetry_file("replica-0001-1-b").write_bytes(b"1\n")
     assert list(changed_files(paths, found)) == []
     assert list(changed_files(paths, ())) == []
+
+
+def test_storage_that_refuses_for_a_while_is_waited_for(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tuple(beginnings(paths))
+    refuse(monkeypatch, errno.ESTALE, errno.EIO)
+    with PATIENCE.set(60):
+        assert tuple(beginnings(paths)) == found
 
 
 def test_bytes_that_are_not_seen_yet_are_left_out(paths: RunPaths) -> None:

@@ -1,7 +1,6 @@
 """Checkpoints: the latest that the records know of is the one to resume from."""
 
 import errno
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from aiperf.wire.messages import Begin
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.model.weights import epoch_of, save
+from tests.support.refusals import refuse
 
 
 class Steps:
@@ -93,18 +93,6 @@ def test_a_kill_between_two_checkpoints_leaves_the_earlier_one(path: Path, state
     assert restored(path, states) == (3, 3.0)
     path.write_bytes(b"PK torn")
     assert restored(path, states) == (3, 3.0)
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, *codes: int) -> None:
-    """Let the next openings of files fail with these errors, one each."""
-    real, left = Path.open, iter(codes)
-
-    def opened(file: Path, *words: Any, **more: Any) -> Any:
-        for code in left:
-            raise OSError(code, os.strerror(code))
-        return real(file, *words, **more)
-
-    monkeypatch.setattr(Path, "open", opened)
 
 
 def test_storage_that_refuses_for_a_while_costs_no_epoch(
