@@ -3,12 +3,14 @@
 `imitate` puts one before this process; `environment_of` before the Python processes that a test
 starts, by a module of Python's own start (`sitecustomize`) in a folder on their PYTHONPATH. The
 program has no way to be told that it is on another machine: these reach into it from outside.
+`refuse` lets the storage of this process refuse for a moment.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +139,7 @@ def imitate(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 START = """\
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.append({sources!r})
 from aiperf import host
@@ -188,3 +191,15 @@ def _environment(root: Path, folder: Path) -> dict[str, str]:
     start.mkdir(parents=True)
     (start / "sitecustomize.py").write_text(START.format(sources=sources, root=str(root)))
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(start), os.environ.get("PYTHONPATH", ""))))}
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, *codes: int) -> None:
+    """Let the next openings of files fail with these errors, one each."""
+    real, left = Path.open, iter(codes)
+
+    def opened(file: Path, *words: Any, **more: Any) -> Any:
+        for code in left:
+            raise OSError(code, os.strerror(code))
+        return real(file, *words, **more)
+
+    monkeypatch.setattr(Path, "open", opened)

@@ -8,7 +8,7 @@ import pytest
 from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.recorded_files import beginnings, changed_files
 from aiperf.storage.patience import PATIENCE
-from tests.support.refusals import refuse
+from tests.support.machines import refuse
 
 
 @pytest.fixture

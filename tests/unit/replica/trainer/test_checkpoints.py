@@ -15,7 +15,7 @@ from aiperf.wire.messages import Begin
 from replica.trainer.checkpoints import Checkpoint, Checkpoints
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.model.weights import epoch_of, save
-from tests.support.refusals import refuse
+from tests.support.machines import refuse
 
 
 class Steps:
