@@ -7,7 +7,9 @@ for the device. `jax_two_ranks_host_ms`: CPU time of the main thread for a step 
 that of one, ResNet-50 at 32 x 32; compiling it takes a minute. `main_thread_images_per_s`: images a
 second of the CPU time of the thread that trains, from encoded ones of 224 x 224 to batches that can
 be sent to the device; others decode. `uint8_ratio`: that figure against the same with images that
-are stacked and normalised by the host, in turn. `torch_graph_breaks`: places in the regions of
+are stacked and normalised by the host, in turn. `threads_images_per_s`, `processes_images_per_s`:
+images/s of a rank with 16 threads, or processes, whose decoding and resizing pretend to take 1.3 ms
+of other CPUs; all else is as in a training. `torch_graph_breaks`: places in the regions of
 PyTorch's networks that its compiler cannot follow. `torch_regions_ratio_cpu`: speed of a step of
 ResNet-50 at 32 x 32 with compiled regions over the eager one, in turn, on this CPU; compiling them
 takes minutes. `standby_slowdown`: time of a step while another network warms up on other cores,
@@ -31,8 +33,11 @@ from msgspec import structs
 from aiperf.config.datasets import IMAGENET
 from benchmarks.measure import median_values
 from replica.trainer.collectives.rank import meeting_point
+from replica.trainer.data.portable import crops, decoders
+from replica.trainer.data.portable.crops import Crops, Pixels, random_box
+from replica.trainer.data.portable.decoders import Decoding
 from replica.trainer.data.portable.recipe import scale_and_shift
-from replica.trainer.data.portable.stream import batches_of, random_box, shuffled
+from replica.trainer.data.portable.stream import batches_of, shuffled
 from replica.trainer.frameworks import FRAMEWORKS
 from tests.support.trainings.requests import request_for
 
@@ -42,6 +47,8 @@ BATCH_OF_REGIONS = 16
 
 BATCH, INPUT_IMAGES = 256, 4096
 """Of the input: images of a batch, and of a round."""
+
+DECODERS = 16
 
 CROP = np.zeros((IMAGENET.image_size, IMAGENET.image_size, 3), np.uint8)
 
@@ -152,10 +159,14 @@ def host_ms(ranks: int) -> float:
     return statistics.median(times)
 
 
-def ready_crop(encoded: bytes, number: int) -> Any:
-    """A crop that took no decoding, as if another core had done it; the box is drawn."""
-    random_box(375, 500, np.random.default_rng((1, 1, number)))
-    return CROP
+def ready_crops(crops: Crops, pixels: Pixels) -> None:
+    """Crops that took no decoding, as if another core had done it; the boxes are drawn."""
+    for place in range(len(crops.images)):
+        random_box(375, 500, np.random.default_rng((1, 1, crops.first + place)))
+        pixels[place] = CROP
+
+
+READY = Decoding(ready_crops, 2)
 
 
 def normalised_by_host(batches: Iterable[tuple[Any, Any]]) -> Iterable[tuple[Any, Any]]:
@@ -176,10 +187,47 @@ def input_rates() -> dict[str, float]:
         examples = ((b"", number % IMAGENET.classes) for number in range(INPUT_IMAGES))
         mixed = shuffled(examples, request.shuffle_buffer, np.random.default_rng(1))
         began = time.thread_time()
-        images = sum(len(pixels) for pixels, _ in by(batches_of(mixed, IMAGENET, request, ready_crop)))
+        images = sum(len(pixels) for pixels, _ in by(batches_of(mixed, IMAGENET, request, READY, ())))
         return images / (time.thread_time() - began)
 
     return median_values({"pixels": partial(rate, iter), "floats": partial(rate, normalised_by_host)}, 5)
+
+
+def pretend_to_decode() -> None:
+    """Let decoding and resizing take the time that they take, and no CPU, as if on another one."""
+
+    def slept(value: Any, seconds: float, *_: Any) -> Any:
+        time.sleep(seconds)
+        return value
+
+    crops.decoded = partial(slept, np.zeros((375, 500, 3), np.uint8), 1.0e-3)
+    crops.cropped = partial(slept, CROP, 0.3e-3)
+
+
+def pretended_decoder() -> None:
+    """A process that decodes so (`decoders.main`)."""
+    pretend_to_decode()
+    decoders.main()
+
+
+def decoded_by(decode: decoders.Decode) -> float:
+    """Images/s of `DECODERS` threads or processes in one rank, without the first ones."""
+    request = request_for("images", batch_size=BATCH)
+    encoded = bytes(110_000)  # ImageNet's on average
+    examples = ((encoded, number % IMAGENET.classes) for number in range(24 * BATCH))
+    pretend_to_decode()
+    # As if there were as many CPUs as that.
+    batches = batches_of(examples, IMAGENET, request, Decoding(decode, DECODERS), (1, 1))
+    for _ in range(4):
+        next(batches)
+    began = time.monotonic()
+    return sum(len(pixels) for pixels, _ in batches) / (time.monotonic() - began)
+
+
+def by_processes() -> float:
+    """Images/s of processes."""
+    command = [sys.executable, "-m", "benchmarks.accelerators", "--measure", "decoder", "1"]
+    return decoded_by(decoders.Decoders(command).decode)
 
 
 def uint8_ratio() -> float:
@@ -207,7 +255,13 @@ def measured(what: str, ranks: int = 1) -> float:
     return float(printed[0].splitlines()[-1])
 
 
-MEASURED = {"host_waits": host_waits, "graph_breaks": graph_breaks, "regions_ratio": regions_ratio}
+MEASURED = {
+    "host_waits": host_waits,
+    "graph_breaks": graph_breaks,
+    "regions_ratio": regions_ratio,
+    "threads": lambda: decoded_by(Crops.fill),
+    "processes": by_processes,
+}
 """What a process measures by itself, but for the time of several ranks."""
 
 KEYS = {
@@ -217,6 +271,8 @@ KEYS = {
     "standby_slowdown": standby_slowdown,
     "jax_two_ranks_host_ms": lambda: measured("host_ms", 2) - measured("host_ms"),
     "main_thread_images_per_s": lambda: input_rates()["pixels"],
+    "threads_images_per_s": lambda: measured("threads"),
+    "processes_images_per_s": lambda: measured("processes"),
     "uint8_ratio": uint8_ratio,
 }
 
@@ -230,6 +286,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.measure:
         what, ranks = arguments.measure
+        if what == "decoder":
+            pretended_decoder()
+            return
         found = MEASURED[what]() if what in MEASURED else host_ms(int(ranks))
         print(found, flush=True)
         return

@@ -21,7 +21,7 @@ from benchmarks.measure import median_values
 from benchmarks.trainings.training import trainer
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource, RankShare
-from replica.trainer.data.portable.stream import decoded
+from replica.trainer.data.portable.crops import decoded
 from replica.trainer.data.synthetic import SyntheticSource
 from replica.trainer.framework import Pipeline
 from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS

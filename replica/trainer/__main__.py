@@ -13,6 +13,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
@@ -139,6 +141,8 @@ class Rank:
             return collective.broadcast(self._channel.receive_line() if isinstance(self._channel, Channel) else b"")
 
         request = decode_train_request(receive())
+        # The other CPUs are those of other ranks.
+        request = replace(request, parallel_decode=min(request.parallel_decode, settings.cpu_threads))
         self._channel.phase("build")
         training = _ready(framework, request, collective, self._clock)
         self._channel.ready(training.built)

@@ -43,7 +43,7 @@ class TrainingSection(Section):
     input: Literal["dataset", "synthetic"] = "dataset"
     """`synthetic`: images made on the device, to separate compute from input; never official."""
     parallel_decode: int = Field(48, ge=1, le=MOST)
-    """Images decoded and transformed in parallel, per rank."""
+    """Images decoded and transformed in parallel, per rank; no more than it has CPUs."""
     shuffle_buffer: int = Field(8192, ge=1, le=2**31)
     """Encoded images that are shuffled together, per rank, on top of the random order of shards."""
     groups: int = Field(1, ge=1, le=1000)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from replica.trainer.data.portable.stream import decoded
+from replica.trainer.data.portable.crops import decoded
 from tests.support.hand_made import aiperf
 from workloads.datasets.encoding import as_rgb_jpeg, encode_jpeg
 from workloads.datasets.examine import examine_files

@@ -3,14 +3,18 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
-from aiperf.config.dataset_manifest import FileEntry, Split
+from aiperf.config.dataset_manifest import DatasetManifest, FileEntry, Split
+from aiperf.config.datasets import Dataset
+from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.directories import Shards
+from replica.trainer.data.portable.decoders import open_decoders
 from replica.trainer.data.portable.recipe import BLOCK, OPEN_SHARDS
-from replica.trainer.data.portable.stream import checked, train_batches, validation_batches
+from replica.trainer.data.portable.stream import batches_of, checked, train_batches
 from workloads.data.records import pieces, read_images
 
 
@@ -19,21 +23,26 @@ class PortableTFRecordSource(Shards):
 
     input_type = np.uint8
 
+    def __init__(self, dataset: Dataset, folder: Path, manifest: DatasetManifest, request: TrainRequest) -> None:
+        super().__init__(dataset, folder, manifest, request)
+        self._decoding = open_decoders(request)
+
     def train_batches(self, batch_size: int, seed: int, epoch: int, share: RankShare) -> Batches:
         """Yield the rank's images once: shards in random order, in turns, shuffled in a buffer."""
         examples = self._examples("train", self._train_files(seed, epoch), share, OPEN_SHARDS)
-        batches = train_batches(examples, self.dataset, self._request, (seed, epoch, share.number, share.all_ranks))
+        key = (seed, epoch, share.number, share.all_ranks)
+        batches = train_batches(examples, self.dataset, self._request, self._decoding, key)
         return checked(batches, self._folder, "train")
 
     def validation_batches(self, batch_size: int, share: RankShare) -> Batches:
         """Yield the rank's validation images once, in the order of the files."""
         examples = self._examples("validation", self._manifest.validation.files, share, 1)
-        return checked(validation_batches(examples, self.dataset, self._request), self._folder, "validation")
+        return checked(batches_of(examples, self.dataset, self._request, self._decoding), self._folder, "validation")
 
     def known_batches(self, batch_size: int, seed: int, share: RankShare) -> Batches:
         """Yield the rank's training images once: shards in random order, in turns."""
         examples = self._examples("train", self._train_files(seed, 0), share, OPEN_SHARDS)
-        return checked(validation_batches(examples, self.dataset, self._request), self._folder, "train")
+        return checked(batches_of(examples, self.dataset, self._request, self._decoding), self._folder, "train")
 
     def _examples(
         self, split: Split, files: Sequence[FileEntry], share: RankShare, together: int

@@ -1,0 +1,164 @@
+"""Processes that decode images for a rank, and the program that each of them runs.
+
+Decoding itself releases Python's lock, but what surrounds it does not: the threads of one process
+came to about 4,000 images a second, however many there were, and the thread that trains waited
+with them. A process reads `Crops` from its standard input, and writes a letter and pixels.
+"""
+
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from aiperf.errors import TrialFailedError
+from aiperf.host import this_host
+from aiperf.machine.accelerators import find_accelerators
+from aiperf.processes import python_module
+from aiperf.wire.messages import TrainRequest
+from replica.trainer.data.portable.crops import Crops, Pixels, one_thread_an_image
+
+Decode = Callable[[Crops, Pixels], None]
+"""Function that writes crops (N, S, S, 3). Raises ValueError if an image is not a JPEG."""
+
+MOST_THREADS = 4
+"""Threads that decode in one process without waiting for each other's Python."""
+
+Buffer = TypeVar("Buffer", bytearray, memoryview)
+
+GOOD, BAD = b"+", b"-"
+_LENGTH = struct.Struct("<Q")
+_DECODER = msgspec.msgpack.Decoder(Crops)
+
+
+PROGRAM = python_module("replica.trainer.data.portable.decoders")
+
+
+class Decoder:
+    """One process."""
+
+    def __init__(self, command: Sequence[str] = PROGRAM) -> None:
+        # It ends when its input does: with this process, however that ends.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._input, self._output = self.process.stdin.fileno(), self.process.stdout.fileno()
+
+    def decode(self, crops: Crops, pixels: Pixels) -> None:
+        """Have it write crops. Raises ValueError, and TrialFailedError ("rank_lost") if it died."""
+        data = msgspec.msgpack.encode(crops)
+        try:
+            _write(self._input, _LENGTH.pack(len(data)))
+            _write(self._input, data)
+            if _read(self._output, bytearray(1)) == GOOD:
+                _read(self._output, pixels.data.cast("B"))
+                return
+            (length,) = _LENGTH.unpack(_read(self._output, bytearray(_LENGTH.size)))
+            reason = _read(self._output, bytearray(length)).decode()
+        except (EOFError, BrokenPipeError):
+            code = self.process.wait()
+            raise TrialFailedError("rank_lost", f"a process that decoded images ended with {code}") from None
+        raise ValueError(reason)
+
+
+class Decoders:
+    """The processes of a rank, which stay for all of its epochs."""
+
+    def __init__(self, command: Sequence[str] = PROGRAM) -> None:
+        self._command = command
+        self._all: list[Decoder] = []
+        self._idle: list[Decoder] = []
+        self._changes = threading.Lock()
+
+    @property
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """All that were started."""
+        return [decoder.process for decoder in self._all]
+
+    def start(self, count: int) -> None:
+        """Start processes, unless there are as many."""
+        with self._changes:
+            while len(self._all) < count:
+                self._all.append(Decoder(self._command))
+                self._idle.append(self._all[-1])
+
+    def decode(self, crops: Crops, pixels: Pixels) -> None:
+        """Have an idle process write crops; start another one if all are at work (`Decode`)."""
+        with self._changes:
+            if not self._idle:
+                self._all.append(Decoder(self._command))
+                self._idle.append(self._all[-1])
+            decoder = self._idle.pop()
+        try:
+            decoder.decode(crops, pixels)
+        finally:
+            self._idle.append(decoder)
+
+
+DECODERS = Decoders()
+
+
+class Decoding(NamedTuple):
+    """What decodes a rank's images, and how many parts of a batch at a time."""
+
+    decode: Decode
+    workers: int
+
+
+def open_decoders(request: TrainRequest) -> Decoding:
+    """Find what decodes: processes for accelerators, if there are CPUs for them, else threads.
+
+    CPUs train more slowly than a thread decodes.
+    """
+    workers = min(request.parallel_decode, this_host().usable_cpus())
+    if workers <= MOST_THREADS or not find_accelerators():
+        one_thread_an_image()
+        return Decoding(Crops.fill, workers)
+    DECODERS.start(workers)
+    return Decoding(DECODERS.decode, workers)
+
+
+def _write(file: int, data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _read(file: int, into: Buffer) -> Buffer:
+    """Fill a buffer, and give it back. Raises EOFError."""
+    rest = memoryview(into)
+    while rest:
+        count = os.readv(file, [rest])
+        if not count:
+            raise EOFError
+        rest = rest[count:]
+    return into
+
+
+def main() -> None:
+    """Decode what comes, until the input ends."""
+    one_thread_an_image()
+    requests, answers = sys.stdin.fileno(), sys.stdout.fileno()
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            (length,) = _LENGTH.unpack(_read(requests, bytearray(_LENGTH.size)))
+            crops = _DECODER.decode(_read(requests, bytearray(length)))
+            pixels = np.empty((len(crops.images), crops.side, crops.side, 3), np.uint8)
+            try:
+                crops.fill(pixels)
+            except ValueError as error:
+                text = str(error).encode()
+                _write(answers, BAD + _LENGTH.pack(len(text)) + text)
+            else:
+                _write(answers, GOOD)
+                _write(answers, pixels.data.cast("B"))
+
+
+if __name__ == "__main__":
+    main()
