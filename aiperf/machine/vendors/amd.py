@@ -24,7 +24,7 @@ from aiperf.machine.vendors.contract import (
     number,
     text,
 )
-from aiperf.machine.vendors.kfd import HIP, RUNTIME, shown_by_rocm
+from aiperf.machine.vendors.kfd import HIP, choice_of_rocm, shown_by_rocm
 
 FLOAT16_ONLY = re.compile(r"gfx(900|902|904|906|909|10\w+)$")
 """Architectures without bfloat16 in their matrix units: Vega, RDNA 1 and 2."""
@@ -60,10 +60,7 @@ class Amd:
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
         """The runtime shows these, and HIP all that the runtime shows."""
-        return {
-            RUNTIME: ",".join(gpu.word for gpu in own),
-            HIP: ",".join(str(number) for number in range(len(own))),
-        }
+        return choice_of_rocm(own)
 
     @classmethod
     def installed(cls, root: Path) -> int:

@@ -13,7 +13,7 @@ from aiperf.cli.units import MIB
 from aiperf.config.sections.base import Precision
 from aiperf.machine.vendors import kfd
 from aiperf.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen, is_given, memory_of, number
-from aiperf.machine.vendors.kfd import RUNTIME, shown_by_rocm
+from aiperf.machine.vendors.kfd import choice_of_rocm, shown_by_rocm
 
 GIB = 1 << 30
 
@@ -86,10 +86,9 @@ class Kernel:
     @classmethod
     def choice(cls, own: Sequence[Accelerator]) -> dict[str, str]:
         """Choose devices for Level Zero by whole cards instead of by their tiles."""
-        numbers = ",".join(gpu.word for gpu in own)
         if all(gpu.name.startswith("Intel") for gpu in own):
-            return {MASK: numbers, "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"}
-        return {RUNTIME: numbers}
+            return {MASK: ",".join(gpu.word for gpu in own), "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"}
+        return choice_of_rocm(own)
 
     @classmethod
     def installed(cls, root: Path) -> int:

@@ -56,6 +56,14 @@ def shown_by_rocm(
     return chosen(shown, by_hip, environment.get(by_hip), numbered) if shown else ()
 
 
+def choice_of_rocm(own: Sequence[Accelerator]) -> dict[str, str]:
+    """Let the runtime show these GPUs, and HIP all that the runtime shows.
+
+    HIP's own list may be inherited, and would count in the runtime's new one.
+    """
+    return {RUNTIME: ",".join(gpu.word for gpu in own), HIP: ",".join(str(number) for number in range(len(own)))}
+
+
 def _address(node: Mapping[str, int]) -> str:
     # Bits of `location_id`: bus, device and function, in front of them the part of a GPU.
     place = node["location_id"] & 0xFFFF

@@ -360,6 +360,8 @@ def test_gpus_of_amd_have_the_numbers_of_its_runtime(
     runtime, hip = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
     for gpu in found:
         assert find_accelerators(visible_devices((gpu,))) == (gpu,)
+        inherited = {hip: ",".join(str(each.index) for each in found)}
+        assert find_accelerators({**inherited, **visible_devices((gpu,))}) == (gpu,)
         assert find_accelerators({runtime: str(gpu.index)}) == (gpu,)
         assert find_accelerators({hip: str(gpu.index)}) == (gpu,)
     words = ",".join(str(gpu.index) for gpu in found)
