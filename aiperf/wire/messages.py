@@ -78,6 +78,8 @@ class Job(Message, tag="job", frozen=True, kw_only=True):
     resumes: int | None = None
     """An interrupted trial to resume: its architecture, its hyperparameters, its last kept epoch.
     """
+    alone: bool = False
+    """No ranks warm up next to this training: next to them it has run out of memory before."""
     claim: int | None = None
     """Number of the primary's claim: an agent refuses a job of a superseded primary."""
     digest: str | None = None

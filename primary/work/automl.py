@@ -35,17 +35,17 @@ class AutomlRounds:
 
     def finished(self, replica: int, job: Job, result: Finished, began: bool) -> None:
         """Move the replica on; hand the training back if it failed by no fault of its own."""
-        again = not result.completed and result.kind in RESUMABLE and self._hand_back(job, began)
+        again = not result.completed and result.kind in RESUMABLE and self._hand_back(job, began, result.kind)
         self._advance(replica, job, result.completed or again)
 
     def lost(self, replica: int, job: Job, began: bool) -> None:
         """Hand the training back; the replica's schedule continues without it."""
         self._advance(replica, job, self._hand_back(job, began))
 
-    def _hand_back(self, job: Job, began: bool) -> bool:
+    def _hand_back(self, job: Job, began: bool, failure: str | None = None) -> bool:
         # A job that has begun nothing is nothing to resume, nor can its architecture be tuned: the
         # replica does it anew.
-        return (began or job.resumes is not None) and self._interrupted.hand_back(job, began)
+        return (began or job.resumes is not None) and self._interrupted.hand_back(job, began, failure)
 
     def _advance(self, replica: int, job: Job, completed: bool) -> None:
         # A resumed training belongs to the schedule of the replica that began it.

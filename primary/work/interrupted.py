@@ -33,13 +33,15 @@ class Interrupted:
         last = training[-1]
         assert last.issued is not None
         self._resumptions[last.trial] = len(training) - 1
-        self._keep(_job_of(last.issued), begun[-1] if begun else last.trial)
+        crowded = any(trial.failed is not None and trial.failed.body.kind == CROWDED for trial in training)
+        self._keep(_job_of(last.issued, alone=crowded), begun[-1] if begun else last.trial)
 
-    def hand_back(self, job: Job, began: bool) -> bool:
-        """Keep a job for later; False if it was resumed too often."""
+    def hand_back(self, job: Job, began: bool, failure: str | None = None) -> bool:
+        """Keep a job for later, after a failure of this kind; False if it was resumed too often."""
         # What began nothing has neither epochs nor a checkpoint: the trial that it was to resume
         # has.
-        return self._keep(job, job.trial if began or job.resumes is None else job.resumes)
+        alone = job.alone or failure == CROWDED
+        return self._keep(replace(job, alone=alone), job.trial if began or job.resumes is None else job.resumes)
 
     def _keep(self, job: Job, resumes: int) -> bool:
         if self._resumptions.get(job.trial, 0) >= MAX_RESUMPTIONS:
@@ -72,7 +74,7 @@ def may_go_on(trial: TrialLedger) -> bool:
     return trial.ended is None or trial.ended.body.reason == "stopped"
 
 
-def _job_of(issued: JobIssued) -> Job:
+def _job_of(issued: JobIssued, alone: bool) -> Job:
     """Rebuild a job from its record, as it was issued, without the parts that a primary adds."""
     return Job(
         trial=issued.trial,
@@ -82,4 +84,5 @@ def _job_of(issued: JobIssued) -> Job:
         base=issued.base,
         workload=issued.workload,
         instance=issued.instance,
+        alone=alone,
     )

@@ -216,8 +216,8 @@ class Trial:
             log.warning("no candidate for round %d yet: %s", round_number, error)
 
     def warms_up_the_next(self) -> bool:
-        """True if ranks may warm up next to this trial: not if others like them crowded it out."""
-        return self._config.replica.warm_up and not (self._standby.crowded and self._job.resumes is not None)
+        """True if ranks may warm up next to this trial."""
+        return self._config.replica.warm_up and not self._job.alone
 
     def _ends_soon(self) -> bool:
         if not self.warms_up_the_next():

@@ -103,8 +103,6 @@ class Standby:
         self._coming: asyncio.Task[WarmRanks] | None = None
         """A task of its own: if its caller is cancelled, the ranks must not be forgotten."""
         self._lead_s = FIRST_LEAD_S
-        self.crowded = False
-        """True once a training has run out of memory next to ranks that were warm or warming up."""
         self._numbers = itertools.count(1)
 
     @property
@@ -163,11 +161,10 @@ class Standby:
         """Give the failure to report if warm ranks may have taken the memory that a training lacks.
 
         They are ended. The tuner must not learn from it that the batch does not fit: the primary
-        gives the training out once more, and then no ranks warm up next to it.
+        gives the training out once more, alone.
         """
         if error.kind != "out_of_memory" or self._coming is None:
             return None
-        self.crowded = True
         await self.drop()
         reason = f"out of memory next to the ranks of the next trial, without which it is tried again: {error.reason}"
         return TrialFailedError(CROWDED, reason)

@@ -53,6 +53,24 @@ def test_a_training_that_fails_by_itself_is_not_repeated_as_it_was() -> None:
     assert (again.resumes, again.round, again.seed != job.seed) == (None, 1, True)
 
 
+def test_a_training_that_was_crowded_out_is_alone_wherever_it_is_resumed(tmp_path: Path) -> None:
+    work = open_work(CONFIG)
+    job = take(work, 0)
+    work.finished(0, job, done(job, False, "crowded"), began=True)
+    again = take(work, 1)
+    assert (job.alone, again.resumes, again.alone) == (False, job.trial, True)
+    work.lost(1, again, began=True)
+    assert take(work, 0).alone
+    # The same by the records, after another failure, too.
+    run = (
+        HandMadeRun(tmp_path).at(0).release(100, replicas=2).at(1).start_trial(1, 0).at(5).fail_trial(1, kind="crowded")
+    )
+    assert take(open_work(CONFIG, ledger_of(run)), 1).alone
+    run.at(6).start_trial(2, 1, resumes=1).at(8).fail_trial(2, replica=1, kind="hang")
+    resumed = take(open_work(CONFIG, ledger_of(run)), 1)
+    assert (resumed.resumes, resumed.alone) == (2, True)
+
+
 def test_a_lost_replicas_training_goes_to_another() -> None:
     work = open_work(CONFIG)
     job = take(work, 0)

@@ -169,18 +169,14 @@ def test_memory_that_is_short_next_to_warm_ranks_is_believed_only_without_them(
         with pytest.raises(TrialFailedError, match="tried to allocate 2 GiB") as raised:
             await Trial(context, FIRST, standby).run()
         assert raised.value.kind == kind
-        assert (full.ended, warm.ended, standby.crowded) == (True, ahead, ahead)
+        assert (full.ended, warm.ended) == (True, ahead)
 
     asyncio.run(scenario())
     assert ("crowded" in RESUMABLE, "out_of_memory" in RESUMABLE) == (True, False)
 
 
-@pytest.mark.parametrize(("crowded", "resumes", "warms"), [(True, 7, False), (False, 7, True), (True, None, True)])
-def test_no_ranks_warm_up_next_to_a_training_that_they_have_crowded_out(
-    run: HandMadeRun, crowded: bool, resumes: int | None, warms: bool
-) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_no_ranks_warm_up_next_to_a_training_that_they_have_crowded_out(run: HandMadeRun, alone: bool) -> None:
     context = replica_with(run)
-    standby = Standby(context)
-    standby.crowded = crowded
-    trial = Trial(context, replace(FIRST, resumes=resumes), standby)
-    assert trial.warms_up_the_next() == warms
+    trial = Trial(context, replace(FIRST, resumes=7, alone=alone), Standby(context))
+    assert trial.warms_up_the_next() != alone
