@@ -23,6 +23,11 @@ RESERVED_BYTES = 2 * 10**9
 """Bytes of an accelerator for a context, libraries' workspaces, and the next trial's warm ranks."""
 
 
+SHARER_BYTES = 4 * 10**9
+"""Bytes of an accelerator, beside a training's own, that each replica takes which shares it: the
+contexts of two processes, and what warm ranks may take."""
+
+
 def usable_memory(total_bytes: int, sharers: int = 1) -> int:
     """Bytes of an accelerator's memory that one of `sharers` replicas may plan its trainings with.
 
@@ -30,6 +35,12 @@ def usable_memory(total_bytes: int, sharers: int = 1) -> int:
     """
     own = total_bytes // sharers
     return max(int(USABLE_SHARE * own) - RESERVED_BYTES, own // 2)
+
+
+def rank_memory(total_bytes: int, sharers: int) -> int:
+    """Bytes that a rank of one of several `sharers` may take: what its warm ranks and contexts
+    leave of the replica's part, and at least what trainings are planned with."""
+    return max(total_bytes // sharers - SHARER_BYTES, usable_memory(total_bytes, sharers))
 
 
 @dataclass(frozen=True, slots=True)

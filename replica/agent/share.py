@@ -15,7 +15,7 @@ from aiperf.machine.node import divided_among, shared_cpus
 from aiperf.machine.vendors import Accelerator
 from replica.agent.trial.rank_setup import RankSetup
 from replica.search.planner import Memory
-from search_space.limits import usable_memory
+from search_space.limits import rank_memory, usable_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,15 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
 
 
 def part_of_accelerator(own: Sequence[Accelerator], sharers: int, configured_gib: float | None) -> float:
-    """The part of an accelerator's memory that is one sharer's: an equal one, or what is configured
-    if that is more.
+    """The part of an accelerator's memory that a rank may take: all, or what is one sharer's.
 
-    A rank that takes more is itself out of memory, in place of its neighbour.
+    That is `rank_memory`, or what is configured if it is more. A rank that takes more is itself out
+    of memory, in place of its neighbour.
     """
-    configured = max((configured_gib * GIB / gpu.memory_bytes for gpu in own), default=0.0) if configured_gib else 0.0
-    return min(1.0, max(1 / sharers, configured))
+    if sharers == 1 or not own:
+        return 1.0
+    configured = (configured_gib or 0.0) * GIB
+    return min(1.0, max(max(configured, rank_memory(gpu.memory_bytes, sharers)) / gpu.memory_bytes for gpu in own))
 
 
 def _visible(own: tuple[Accelerator, ...], nodes: int) -> dict[str, str]:

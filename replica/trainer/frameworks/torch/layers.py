@@ -82,8 +82,13 @@ class Draws:
     def __init__(self, generator: Any) -> None:
         self._state = generator.state
         self._version = -1
-        self._next = 0
+        self._next = self._seed = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Draw from another generator: a capture that fails may leave one that refuses to draw."""
         self.generator = torch.Generator(device=self._state.value.device)
+        self.generator.manual_seed(self._seed)
 
     def seed(self) -> None:
         """Seed the generator for the next draw: by the host, outside of what a graph replays."""
@@ -91,7 +96,8 @@ class Draws:
         if state._version != self._version:
             # The sum of both words, as Keras makes a seed of them (`torch_seed_generator`).
             self._next, self._version = int(state.sum()), state._version
-        self.generator.manual_seed(self._next & 0xFFFFFFFF)
+        self._seed = self._next & 0xFFFFFFFF
+        self.generator.manual_seed(self._seed)
         self._next += 1
 
     def draw(self, like: Tensor) -> Tensor:

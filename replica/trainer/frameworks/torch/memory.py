@@ -41,6 +41,11 @@ def memory_part(module: Any) -> float:
     return float(getattr(module, "get_per_process_memory_fraction", lambda: 1.0)())
 
 
+def warm_up_bytes(own_bytes: float) -> float:
+    """Bytes that warm ranks may take of those that one replica has."""
+    return max(WARM_UP_BYTES, WARM_UP_SHARE * own_bytes)
+
+
 @contextlib.contextmanager
 def little_memory(device: Any) -> Iterator[None]:
     """Run a block that may take little more of an accelerator's memory than is held before it.
@@ -51,7 +56,7 @@ def little_memory(device: Any) -> Iterator[None]:
     limit = getattr(module, "set_per_process_memory_fraction", lambda fraction: None)
     total, part = module.mem_get_info()[1] if hasattr(module, "mem_get_info") else 0, memory_part(module)
     if total:
-        limit(min(part, (module.memory_reserved() + max(WARM_UP_BYTES, WARM_UP_SHARE * part * total)) / total))
+        limit(min(part, (module.memory_reserved() + warm_up_bytes(part * total)) / total))
     try:
         yield
     finally:

@@ -85,9 +85,9 @@ class Network:
         self._steps = self._plan(sources)
 
     @property
-    def generators(self) -> list[Any]:
-        """The generators that dropouts draw from."""
-        return [each.generator for each in self._draws]
+    def draws(self) -> Sequence[Draws]:
+        """The draws of all dropouts."""
+        return self._draws
 
     def seed(self) -> None:
         """Seed the draws of the next pass in training."""

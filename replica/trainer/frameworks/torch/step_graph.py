@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
-from replica.trainer.frameworks.torch.memory import memory_part
+from replica.trainer.frameworks.torch.layers import Draws
+from replica.trainer.frameworks.torch.memory import memory_part, warm_up_bytes
 from replica.trainer.frameworks.torch.regions import short
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,9 @@ class CudaGraph:
             # PyTorch refuses to capture draws of another generator.
             self._graph.register_generator_state(generator)
         # Threads of the trainer may go on using the device: they write weights, and sample it.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        # A capture that fails leaves its stream the current one, unless a block around it ends.
+        own = torch.cuda.stream(torch.cuda.current_stream())
+        with own, torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._results = step(self._images, self._labels)
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -57,9 +60,9 @@ class CudaGraph:
 class Capture:
     """Does steps, at first one kernel after the other, then by a graph."""
 
-    def __init__(self, step: Step, generators: Sequence[Any], make: Callable[..., Graph], images: int) -> None:
+    def __init__(self, step: Step, draws: Sequence[Draws], make: Callable[..., Graph], images: int) -> None:
         self._step = step
-        self._generators = generators
+        self._draws = draws
         self._make = make
         self._images = images
         """Size of the batches that the graph takes; others are done without it."""
@@ -85,9 +88,11 @@ class Capture:
             self.failure = reason
         else:
             try:
-                self._graph = self._make(self._step, images, labels, self._generators)
+                self._graph = self._make(self._step, images, labels, [each.generator for each in self._draws])
             except Exception as error:  # of a library that cannot be captured
                 self.failure = short(error)
+                for each in self._draws:
+                    each.renew()
         if self.failure is not None:
             log.info("steps are not captured as a graph: %s", self.failure)
         return self.failure is None
@@ -103,7 +108,9 @@ def short_of_memory(device: Any) -> str | None:
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     # Another replica may have the rest of the device.
-    free = min(free, memory_part(torch.cuda) * total - torch.cuda.memory_reserved(device))
+    own = memory_part(torch.cuda) * total
+    # The next trial's ranks warm up next to this one.
+    free = min(free - warm_up_bytes(own), own - torch.cuda.memory_reserved(device))
     held, most = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
     # Twice a step's memory, for the graph and for a batch of another size, with a tenth to spare.
     if free >= 2.2 * (most - held):

@@ -74,7 +74,7 @@ class TorchSteps(KerasState):
         alone = self._collective.size == 1 and self._update.traceable
         if make is None or not alone or not isinstance(self._descent, FusedDescent):
             return self._step
-        return Capture(self._step, own.generators, make, request.batch_size)
+        return Capture(self._step, own.draws, make, request.batch_size)
 
     def compiled(self) -> str:
         """Say what of the steps is compiled, and what could not be: "regions, graph"."""

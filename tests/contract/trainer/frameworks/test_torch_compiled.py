@@ -149,7 +149,18 @@ def test_a_step_that_cannot_be_captured_is_done_without_a_graph(
 ) -> None:
     from replica.trainer.frameworks.torch import steps as module
 
+    class Refusing:
+        """A generator that a failed capture has left as if a graph drew from it."""
+
+        def __init__(self, own: Any) -> None:
+            self.device = own.device
+
+        def manual_seed(self, seed: int) -> None:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+
     def refuses(*arguments: Any) -> Any:
+        for each in graphed._network.draws:
+            each.generator = Refusing(each.generator)
         raise RuntimeError("operation not permitted when stream is capturing")
 
     plain = steps_of("off")
@@ -157,6 +168,7 @@ def test_a_step_that_cannot_be_captured_is_done_without_a_graph(
     graphed = steps_of("on")
     graphed._network.fusion.images = 0
     np.testing.assert_allclose(trained(graphed, range(6)), trained(plain, range(6)), rtol=1e-3)
+    assert graphed._network.draws, "of a dropout"
     assert graphed._do.failure == "RuntimeError: operation not permitted when stream is capturing"
     assert "not permitted" in graphed.compiled()
 

@@ -180,6 +180,10 @@ def test_a_graph_takes_no_memory_of_another_replica(trains_on: str, monkeypatch:
     for part, short in ((1.0, None), (0.5, "30.0 GB are free, and a step takes 20.0 GB")):
         monkeypatch.setattr(cuda, "get_per_process_memory_fraction", lambda part=part: part)
         assert short_of_memory(torch.device("cuda")) == short
+    # The next trial's ranks may need 8 % of it.
+    monkeypatch.setattr(cuda, "get_per_process_memory_fraction", lambda: 1.0)
+    monkeypatch.setattr(cuda, "mem_get_info", lambda device: (50 * 10**9, 80 * 10**9))
+    assert short_of_memory(torch.device("cuda")) == "43.6 GB are free, and a step takes 20.0 GB"
 
 
 @ON_TORCH
