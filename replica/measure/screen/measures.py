@@ -62,7 +62,13 @@ class Subject:
 
 def operator_rows(subject: Subject) -> Iterator[Row]:
     """Measure every operator in turn; a failure, also a wrong result, is the row's problem."""
-    for measure, job in _jobs(subject).items():
+    jobs, computes_on = _jobs(subject), subject.stack.device()
+    if subject.place != "cpu" and "cpu" in computes_on.lower():
+        # The rates of a CPU must not stand under the accelerator's name.
+        problem = f"{subject.stack.version()} computes on {computes_on}: install its build for this accelerator"
+        yield Row(device=subject.device, kind=subject.kind, measure=next(iter(jobs)), problem=problem)
+        return
+    for measure, job in jobs.items():
         try:
             value, spread = job()
         except AiperfError as error:

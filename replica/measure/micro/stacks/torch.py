@@ -28,8 +28,9 @@ class TorchStack:
         return f"torch {torch.__version__}"
 
     def device(self) -> str:
-        """The first GPU, or the CPU."""
-        return "cuda:0" if torch.cuda.is_available() else "cpu"
+        """The first accelerator of any maker, or the CPU."""
+        kind = torch.accelerator.current_accelerator(check_available=True)
+        return "cpu" if kind is None else f"{kind.type}:0"
 
     def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> TorchKernel:
         """Prepare a pass, with copies of its operands on the device. Raises UnsupportedError."""
@@ -83,7 +84,7 @@ class TorchKernel:
     def synchronise(self) -> None:
         """Wait for the device."""
         if self._device != "cpu":
-            torch.cuda.synchronize()
+            torch.accelerator.synchronize()
 
     def result(self, copy: int) -> NDArray[Any]:
         """Give the last result of these operands, channels last."""
