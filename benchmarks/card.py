@@ -95,6 +95,8 @@ def standby(arguments: argparse.Namespace) -> None:
         os.sched_setaffinity(other.pid, others)
         while other.poll() is None:
             beside.append(run())
+    if other.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {other.returncode}: nothing is known of its cost")
     slowdown = statistics.median(alone) / statistics.fmean(beside)
     show(standby=name, batch=batch, standby_slowdown=slowdown, alone=alone, beside=beside)
 

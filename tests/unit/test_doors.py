@@ -36,6 +36,7 @@ STARTERS = {
     "primary/work/data.py": "a module of this program",
     "replica/agent/examine/facts.py": "a module of this program",
     "replica/agent/trial/devices.py": "a module of this program",
+    "replica/trainer/data/portable/decoders.py": "a module of this program",
     "replica/measure/counting/gpu_counters.py": "Nsight Compute around a module of this program, in the C locale",
     "replica/measure/counting/profilers.py": "a module of this program",
     "replica/measure/micro/cli.py": "a module of this program",

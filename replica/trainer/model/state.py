@@ -87,6 +87,8 @@ class KerasState:
     def share(self) -> None:
         """Give every rank the weights, optimiser's state and number of draws of rank 0."""
         self._settle()
+        # Rank 0 may wait for storage, longer than libraries let an exchange of tensors wait for it.
+        self._collective.broadcast_vector(np.zeros(1, np.float32))
         self._collective.broadcast_variables([*self._model.weights, *self._optimiser.variables])
         self._share_draws()
 

@@ -18,8 +18,8 @@ from aiperf.errors import DatasetError, TrialFailedError
 from replica.trainer.data import SOURCES, open_source
 from replica.trainer.data.contract import Batches, DataSource, RankShare
 from replica.trainer.data.images import train_image, validation_image
-from replica.trainer.data.portable.recipe import DEVIATION, MEAN, scale_and_shift
 from replica.trainer.data.portable.crops import cropped
+from replica.trainer.data.portable.recipe import DEVIATION, MEAN, scale_and_shift
 from replica.trainer.data.sample import fingerprint_of
 from replica.trainer.training import Epochs
 from tests.support.hand_made import ManualClock, aiperf

@@ -53,6 +53,8 @@ class Torch:
         if (kind := _accelerator()) is not None:
             # Keras itself knows CUDA's and Intel's, and would compute on the CPU next to others.
             os.environ.setdefault("KERAS_TORCH_DEVICE", kind)
+        # Inductor reads it when it is first used; other ranks compile on the other CPUs.
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(cpu_threads))
         torch.set_num_threads(cpu_threads)
         torch.set_num_interop_threads(cpu_threads)
         if self.accelerators():
