@@ -7,18 +7,21 @@ for the device. `jax_two_ranks_host_ms`: CPU time of the main thread for a step 
 that of one, ResNet-50 at 32 x 32; compiling it takes a minute. `main_thread_images_per_s`: images a
 second of the CPU time of the thread that trains, from encoded ones of 224 x 224 to batches that can
 be sent to the device; others decode. `uint8_ratio`: that figure against the same with images that
-are stacked and normalised by the host, in turn. `threads_images_per_s`, `processes_images_per_s`:
-images/s of a rank with 16 threads, or processes, whose decoding and resizing pretend to take 1.3 ms
-of other CPUs; all else is as in a training. `torch_graph_breaks`: places in the regions of
-PyTorch's networks that its compiler cannot follow. `torch_regions_ratio_cpu`: speed of a step of
-ResNet-50 at 32 x 32 with compiled regions over the eager one, in turn, on this CPU; compiling them
-takes minutes. `standby_slowdown`: time of a step while another network warms up on other cores,
-over that alone (for accelerators: `python -m benchmarks.card standby torch 256`).
+are stacked and normalised by the host, in turn. `threads_images_per_s`: images/s of 16 threads of a
+rank, whose decoding and resizing pretend to take 1.3 ms of other CPUs; all else is as in a
+training. `processes_images_per_s`: the same with 16 processes, a second of the CPU time that the
+rank's process spends outside of the kernel: only there can it hold Python's lock.
+`torch_graph_breaks`: places in the regions of PyTorch's networks that its compiler cannot follow.
+`torch_regions_ratio_cpu`: speed of a step of ResNet-50 at 32 x 32 with compiled regions over the
+eager one, in turn, on this CPU; compiling them takes minutes. `standby_slowdown`: time of a step
+while another network warms up on other cores, over that alone (for accelerators: `python -m
+benchmarks.card standby torch 256`).
 """
 
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -210,8 +213,13 @@ def pretended_decoder() -> None:
     decoders.main()
 
 
-def decoded_by(decode: decoders.Decode) -> float:
-    """Images/s of `DECODERS` threads or processes in one rank, without the first ones."""
+def user_s() -> float:
+    """Seconds of CPU that this process has spent on its own, outside of the kernel."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
+
+
+def decoded_by(decode: decoders.Decode, seconds: Callable[[], float]) -> float:
+    """Images a second of `DECODERS` threads or processes in one rank, without the first ones."""
     request = request_for("images", batch_size=BATCH)
     encoded = bytes(110_000)  # ImageNet's on average
     examples = ((encoded, number % IMAGENET.classes) for number in range(24 * BATCH))
@@ -220,14 +228,14 @@ def decoded_by(decode: decoders.Decode) -> float:
     batches = batches_of(examples, IMAGENET, request, Decoding(decode, DECODERS), (1, 1))
     for _ in range(4):
         next(batches)
-    began = time.monotonic()
-    return sum(len(pixels) for pixels, _ in batches) / (time.monotonic() - began)
+    began = seconds()
+    return sum(len(pixels) for pixels, _ in batches) / (seconds() - began)
 
 
 def by_processes() -> float:
-    """Images/s of processes."""
+    """Images of processes for a second of the rank's own CPU time."""
     command = [sys.executable, "-m", "benchmarks.accelerators", "--measure", "decoder", "1"]
-    return decoded_by(decoders.Decoders(command).decode)
+    return decoded_by(decoders.Decoders(command).decode, user_s)
 
 
 def uint8_ratio() -> float:
@@ -259,7 +267,7 @@ MEASURED = {
     "host_waits": host_waits,
     "graph_breaks": graph_breaks,
     "regions_ratio": regions_ratio,
-    "threads": lambda: decoded_by(Crops.fill),
+    "threads": lambda: decoded_by(Crops.fill, time.monotonic),
     "processes": by_processes,
 }
 """What a process measures by itself, but for the time of several ranks."""
