@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -124,7 +125,7 @@ def checkout(tmp_path: Path) -> Checkout:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "requirements").mkdir()
-    for name in ("run", "gpu", "build", "test", "horovod"):
+    for name in ("run", "gpu", "build", "test", "horovod", "torch", "torch-cpu"):
         (folder / "requirements" / f"{name}.txt").write_text(f"{name}==1\n")
     python = tmp_path / "python"
     python.write_text(STAND_IN.format(python=sys.executable, base=python))
@@ -209,6 +210,22 @@ def test_without_a_network_nothing_that_works_is_lost(checkout: Checkout) -> Non
     assert checkout.files() == FILES
     code, err = checkout.make()
     assert (code, "making it" in err) == (0, False)
+
+
+@pytest.mark.parametrize(("gpu", "spoilt"), [("1", ["torch"]), ("0", ["torch-cpu"])])
+def test_a_part_whose_packages_another_one_replaced_is_installed_again(
+    gpu: str, spoilt: list[str], checkout: Checkout
+) -> None:
+    def installed(*what: str) -> list[str]:
+        code, err = checkout.make(*what, "--gpu", gpu)
+        assert code == 0
+        return re.findall(r"installing (\S+) in", err)
+
+    training, tests = ("run", "--framework", "torch"), ("test",)
+    installed(*training)
+    assert "test" in installed(*tests)
+    assert installed(*training) == spoilt
+    assert installed(*tests) == (["test", "pytorch"] if gpu == "1" else ["test"])
 
 
 def test_what_tests_can_do_without_is_named_and_tried_again(checkout: Checkout) -> None:

@@ -251,19 +251,32 @@ def test_the_build_can_be_forced_and_forbidden(driver: Callable[[str], None]) ->
     assert '--gpu ""' in plan()
 
 
-@pytest.mark.parametrize("build", [("1", "tensorflow-cpu", "gpu", "run"), ("0", "tensorflow", "run", "gpu")])
-def test_one_build_of_tensorflow_replaces_the_other(build: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both own the same files, so that the other one is removed first."""
-    forced, other, name, replaced = build
+@pytest.mark.parametrize(
+    ("name", "there", "removes"),
+    [
+        ("gpu", ("tensorflow_cpu",), True),
+        ("gpu", ("tensorflow", "tensorflow_cpu"), True),
+        ("gpu", ("tensorflow",), False),
+        ("run", ("tensorflow",), True),
+        ("run", ("tensorflow", "tensorflow_cpu"), True),
+        ("run", ("tensorflow_cpu",), False),
+    ],
+)
+def test_one_build_of_tensorflow_replaces_the_other(
+    name: str, there: tuple[str, ...], removes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both own the same files: without those of one, pip still takes the other for installed."""
+    for package in there:
+        (tmp_path / f"lib/python3.11/site-packages/{package}-2.21.0.dist-info").mkdir(parents=True)
     done: list[tuple[str | Path, ...]] = []
     monkeypatch.setattr(Environment, "pip", lambda _, *words: done.append(words))
     monkeypatch.setattr(Environment, "call", lambda *_: "")
-    part = wanted("run", "tensorflow", machine(forced))[0]
-    part.install(Environment(ROOT / ".venv"))
-    assert (part.name, part.replaces) == (name, replaced)
-    assert [words[0] for words in done] == ["uninstall", "install"]
-    assert done[0][-1] == other
-    assert ROOT / "requirements" / f"{name}.txt" in done[1]
+    part = wanted("run", "tensorflow", machine("1" if name == "gpu" else "0"))[0]
+    part.install(Environment(tmp_path))
+    assert (part.name, *part.replaces) == (name, "run" if name == "gpu" else "gpu")
+    assert done[:-1] == ([("uninstall", "--yes", "tensorflow", "tensorflow-cpu")] if removes else [])
+    assert done[-1][0] == "install"
+    assert ROOT / "requirements" / f"{name}.txt" in done[-1]
 
 
 @pytest.mark.parametrize(
