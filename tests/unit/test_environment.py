@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import venv
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -294,6 +295,17 @@ def test_an_environment_that_does_not_work_is_made_anew(checkout: Checkout, defe
     code, err = checkout.make()
     assert (code, "making it with" in err) == (0, True)
     assert (checkout.files(), checkout.make()) == (FILES, (0, ""))
+
+
+def test_an_environment_is_made_anew_by_a_program_of_its_own(checkout: Checkout) -> None:
+    python = checkout.folder / ".venv" / "bin" / "python"
+    venv.create(checkout.folder / ".venv", symlinks=True)
+    words = [str(python), "-m", "tools.environment", "--gpu", "0", "run"]
+    without = {**own_variables(), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    done = subprocess.run(words, cwd=checkout.folder, env=without, capture_output=True, text=True, check=False)
+    assert "made by something else: making it with" in done.stderr
+    assert (done.returncode, "exit code 1 of:" in done.stderr) == (1, True), "no index has the packages"
+    subprocess.run([python, "-m", "pip", "--version"], check=True)
 
 
 def test_an_environment_that_can_only_be_read_is_used(checkout: Checkout) -> None:

@@ -5,7 +5,9 @@ import configparser
 import importlib
 import os
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,11 +186,11 @@ def test_no_lock_needs_another_index() -> None:
 # ---- make run
 
 
-def plan(*words: str) -> str:
+def plan(*words: str, folder: Path = ROOT) -> str:
     """The commands of `make run`."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "GPU"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "GPU", "PYTHON"))}
     make = ["make", "--dry-run", "run", *words]
-    return subprocess.run(make, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(make, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def parts(forced: str = "", framework: str = "tensorflow") -> list[str]:
@@ -300,6 +302,19 @@ def test_the_folder_of_runs_may_have_a_space() -> None:
     assert '"/a b/python" -m tools.environment' in plan("PYTHON=/a b/python")
     assert '--python "/a b/python"' in plan("PYTHON=/a b/python")
     assert "--python" not in plan()
+
+
+@pytest.mark.parametrize(("python", "used"), [(sys.executable, ".venv/bin/python"), ("/bin/false", "python3")])
+def test_later_calls_keep_the_python_of_the_environment(python: str, used: str, tmp_path: Path) -> None:
+    """The system's own may be too old to run the tool."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    assert '"python3" -m tools.environment' in plan(folder=tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(python)
+    commands = plan(folder=tmp_path)
+    assert f'"{used}" -m tools.environment' in commands
+    assert "--python" not in commands
+    assert '--python "python3.12"' in plan("PYTHON=python3.12", folder=tmp_path)
 
 
 # ---- containers
