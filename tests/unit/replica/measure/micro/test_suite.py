@@ -25,7 +25,7 @@ from replica.measure.micro.results import Result
 from replica.measure.micro.sizes import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import UnsupportedError
 from replica.measure.micro.suite import CHECKED_OPERATIONS, Runner, cut_out, reference
-from tests.support.machines import MACHINES, MIB, imitate
+from tests.support.machines import MACHINES, MIB, Machine, imitate
 from workloads.micro import KINDS, SUITE, Case, Work, selected, triad
 
 
@@ -408,6 +408,23 @@ def test_every_machine_has_a_bandwidth_from_a_quarter_of_its_free_memory(
     assert found.peak <= memory
     assert min(12 * cache, memory // 2) <= found.bytes
     assert bool(found.remark) == (found.bytes < 10 * cache) == name.startswith("4 GiB of cache")
+
+
+@pytest.mark.parametrize(
+    ("machine", "mib"),
+    [
+        (MACHINES["ARM"], 4 * 64),
+        (MACHINES["two levels of cache"], 4 * 16),
+        (replace(MACHINES["two levels of cache"], cpus=2), 32),
+        (MACHINES["300 MiB of cache"], 300),
+        (replace(MACHINES["300 MiB of cache"], cache=8 * MIB), 8),
+    ],
+    ids=["none shown", "two levels", "two levels of few CPUs", "large", "small"],
+)
+def test_a_third_level_of_caches_that_the_kernel_does_not_show_is_assumed(
+    machine: Machine, mib: int, tmp_path: Path
+) -> None:
+    assert last_level_cache(Host(machine.write(tmp_path))) == mib * MIB
 
 
 @pytest.mark.parametrize("cache", [1 << shift for shift in range(12, 33, 2)])
