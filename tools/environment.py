@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.host import this_host
+from tools.build_horovod import NO_CACHE
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "requirements"
@@ -56,6 +57,11 @@ LOOK = "import sys; print('%d.%d' % sys.version_info[:2], getattr(sys, '_base_ex
 
 class NotMadeError(Exception):
     """The reason why an environment could not be made, with what to type."""
+
+    def __init__(self, reason: str, code: int = 1) -> None:
+        super().__init__(reason)
+        self.code = code
+        """The exit code of the program that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,7 @@ class Environment:
         )
         if done.returncode:
             sys.stderr.write(done.stdout)
-            raise NotMadeError(f"exit code {done.returncode} of: {' '.join(map(str, command))}")
+            raise NotMadeError(f"exit code {done.returncode} of: {' '.join(map(str, command))}", done.returncode)
         return done.stdout
 
     @property
@@ -370,6 +376,8 @@ def horovod_wheel(environment: Environment, found: Machine) -> str:
     try:
         return environment.call(environment.program, builder, str(compilers()), variables=dict(found.horovod)).strip()
     except NotMadeError as error:
+        if error.code == NO_CACHE:  # which the builder has explained
+            raise
         raise NotMadeError(f"{error}\n{HOROVOD_REMEDY}") from error
 
 

@@ -22,7 +22,7 @@ from tests.support.folders import ROOT
 from tests.support.machines import MACHINES, imitate
 from tools import build_horovod
 from tools.check_interruptions import INVENTORY
-from tools.environment import Environment, horovod_wheel, machine, own_variables
+from tools.environment import Environment, NotMadeError, horovod_wheel, machine, own_variables
 
 STAND_IN = """#!{python} -IS
 import os, shutil, signal, sys
@@ -277,6 +277,27 @@ def test_horovods_wheels_are_where_all_that_can_be_made_again_is(value: str, mon
     for name in (value, "/elsewhere"):
         monkeypatch.setenv("XDG_CACHE_HOME", name)
         assert build_horovod.cache_folder().parent == cache_folder()
+
+
+@pytest.mark.parametrize("place", ["/dev/null/cache", ""], ids=["a folder that cannot be", "no home"])
+def test_horovods_wheel_without_a_place_is_refused_before_it_is_built(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("XDG_CACHE_HOME", place)
+    monkeypatch.setattr(build_horovod, "tensorflow_version", lambda: "tensorflow-2.21.0")
+    assert build_horovod.main([]) == build_horovod.NO_CACHE
+    assert capsys.readouterr().err.endswith("; set XDG_CACHE_HOME to a folder that can be written\n")
+
+    def refused(*_: object, **__: object) -> str:
+        raise NotMadeError("exit code 3", build_horovod.NO_CACHE)
+
+    monkeypatch.setattr(Environment, "call", refused)
+    with pytest.raises(NotMadeError, match=r"^exit code 3$"):  # nothing about compilers
+        horovod_wheel(Environment(tmp_path), machine("0"))
 
 
 @pytest.mark.parametrize("defect", ["by hand", "no python", "another version", "half a state"])
