@@ -142,7 +142,8 @@ def test_the_supported_pythons_are_the_same_wherever_they_are_named() -> None:
     assert re.findall(r"Python :: (3\.\d+)", SETUP["metadata"]["classifiers"]) == versions
     makefile = (ROOT / "Makefile").read_text()
     first, last = versions[0].split("."), str(int(versions[-1].split(".")[1]) + 1)
-    assert f"({first[0]}, {first[1]}) <= v < (3, {last})" in makefile
+    for version in ("v", "sys.version_info"):
+        assert f"({first[0]}, {first[1]}) <= {version} < (3, {last})" in makefile
     assert f"AIPerf needs Python {', '.join(versions[:-1])} or {versions[-1]}" in makefile
     assert [".".join(map(str, version)) for version in PYTHONS] == [versions[0], versions[-1]]
     for name in ("README.md", "docs/tutorial.md"):
@@ -160,6 +161,8 @@ def test_pytorchs_build_for_cpus_is_installed_next_to_locked_packages(monkeypatc
     assert asked[1] == ("--no-deps", "--retries", "1", "--extra-index-url", index, PYTORCH)
     assert re.fullmatch(r"torch==[\d.]+\+cpu", PYTORCH)
     assert extra("torch")["torch"].contains(PYTORCH.partition("==")[2])
+    page = (ROOT / "docs" / "howto" / "airgap.md").read_text()
+    assert set(re.findall(r"torch==[\w.+]*\w", page)) == {PYTORCH}
     needed = {"filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions"}
     for lock in ("torch-cpu.txt", "test.txt"):
         assert needed <= {name for name, _ in locked(lock)}
