@@ -439,8 +439,12 @@ def test_a_form_has_a_name_and_questions_with_labels(form: Path) -> None:
 
 def test_the_workflow_runs_what_the_repository_runs() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
-    (run,) = (step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step)
-    assert run.startswith("sudo ") and run.endswith(" make test"), "only root installs what the tests need"
+    job = workflow["jobs"]["test"]
+    (run,) = (step["run"] for step in job["steps"] if "run" in step)
+    assert run.startswith("sudo ") and run.endswith(" make ${{ matrix.target }}"), "only root installs Debian packages"
+    jobs = [(each["python"], each["target"]) for each in job["strategy"]["matrix"]["include"]]
+    assert jobs == [("3.11", "test"), ("3.12", "unit"), ("3.13", "unit"), ("3.11", "run")]
+    assert {python for python, _ in jobs} == {*re.findall(r"Python :: (3\.\d+)", SETUP["metadata"]["classifiers"])}
     assert "make test" in (ROOT / ".ci" / "run").read_text()
 
 
