@@ -137,6 +137,10 @@ class Host:
                 sizes[f"{level} {shared or cpu}"] = size
         return sum(sizes.values())
 
+    def cache_level(self) -> int:
+        """The highest level of a cache that the kernel shows; 0: none."""
+        return max((level for cpu in self.affinity() for level, _, _ in self._caches(cpu)), default=0)
+
     def _caches(self, cpu: int) -> Iterator[tuple[int, str, int]]:
         """Level, CPUs that share it, and bytes of each cache of a CPU that holds data."""
         for folder in (self.root / f"sys/devices/system/cpu/cpu{cpu}/cache").glob("index*"):

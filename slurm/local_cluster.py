@@ -64,14 +64,15 @@ class LocalCluster:
         nodes have the CPUs of this machine, and as on real clusters a step is confined to those
         that its job has asked for. `gpus` are claimed; devices that any machine has stand for them.
 
-        Raises UsageError for a folder in use, EnvironmentNotReadyError without SLURM,
-        LocalClusterError.
+        Raises UsageError for a folder in use, EnvironmentNotReadyError without SLURM or for a user
+        without a name, LocalClusterError.
         """
         missing = [name for name in DAEMONS if _program(name) is None]
         if missing:
             raise EnvironmentNotReadyError([f"not installed: {', '.join(missing)} (Debian: slurm-wlm, munge)"])
         if self.processes():
             raise UsageError(f"{self.folder}: a test cluster is running there; stop it first")
+        _user()
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("munge", "state", *(f"n{number}" for number in range(1, nodes + 1))):
             (self.folder / name).mkdir(parents=True, mode=0o700)
@@ -173,7 +174,7 @@ class LocalCluster:
 def configuration(folder: Path, nodes: int, cpus: int | None, gpus: int) -> str:
     """The slurm.conf of some nodes on this host, with claimed CPUs or the real ones, and GPUs."""
     host = this_host().name().split(".")[0]
-    user = pwd.getpwuid(os.getuid()).pw_name
+    user = _user()
     controller, *ports = _free_ports(nodes + 1)
     lines = [
         "ClusterName=aiperf-test",
@@ -212,6 +213,15 @@ def configuration(folder: Path, nodes: int, cpus: int | None, gpus: int) -> str:
     lines += _node_lines(host, ports, f"{size}{f' Gres=gpu:{gpus}' if gpus else ''}")
     lines.append("PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"
+
+
+def _user() -> str:
+    """The name of this user, by which SLURM's daemons know it. Raises EnvironmentNotReadyError."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        problem = f"user {os.getuid()} has no name on this machine, which SLURM needs: add it to /etc/passwd"
+        raise EnvironmentNotReadyError([problem]) from None
 
 
 def _real_cpus() -> str:

@@ -54,6 +54,10 @@ FRAMEWORKS = {
     "HOROVOD_WITH_GLOO": "1",
 }
 
+NO_CACHE = 3
+"""Exit code without a folder for the wheel."""
+CACHE_REMEDY = "set XDG_CACHE_HOME to a folder that can be written"
+
 
 def settings() -> dict[str, str]:
     """Horovod's build settings: TensorFlow, Gloo, MPI if installed, and the user's own."""
@@ -85,6 +89,18 @@ def cache_folder() -> Path:
         / "aiperf"
         / f"horovod-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     )
+
+
+def made_cache_folder() -> Path:
+    """Make the folder for the wheel. Raises OSError if it cannot be written."""
+    try:
+        cache = cache_folder()
+    except RuntimeError as error:  # a user without a name, and without HOME
+        raise OSError(str(error)) from error
+    cache.mkdir(parents=True, exist_ok=True)
+    if not list(cache.glob("*.whl")) and not os.access(cache, os.W_OK):
+        raise PermissionError(f"{cache} cannot be written")
+    return cache
 
 
 def fetch(folder: Path) -> Path:
@@ -135,24 +151,25 @@ def build(source: Path, folder: Path, compilers: int) -> None:
         result = subprocess.run(command, cwd=source, env=environment, stdout=log, stderr=log, check=False)
     if result.returncode:
         kept = cache_folder() / "build.log"
-        kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / "build.log", kept)
         sys.exit(f"Horovod could not be built; the log is {kept}")
 
 
 def main(words: list[str]) -> int:
-    """Print the wheel's path, building it if the cache has none."""
+    """Print the path of the wheel, and build it if need be; exit code 3 without a folder for it."""
     compilers = int(words[0]) if words else len(os.sched_getaffinity(0))
-    cache = cache_folder()
+    try:
+        cache = made_cache_folder()
+    except OSError as error:
+        print(f"Horovod's wheel has no place: {error}; {CACHE_REMEDY}", file=sys.stderr)
+        return NO_CACHE
     if not list(cache.glob("*.whl")):
         print("building Horovod (1 to 2 minutes) ...", file=sys.stderr)
-        cache.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             source = fetch(folder)
             patch(source)
             build(source, folder, compilers)
-            cache.mkdir(exist_ok=True)
             for wheel in folder.glob("*.whl"):
                 part = cache / f"{wheel.name}.part"
                 shutil.copy(wheel, part)

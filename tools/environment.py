@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.host import this_host
+from tools.build_horovod import NO_CACHE
 
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "requirements"
@@ -57,6 +58,11 @@ LOOK = "import sys; print('%d.%d' % sys.version_info[:2], getattr(sys, '_base_ex
 class NotMadeError(Exception):
     """The reason why an environment could not be made, with what to type."""
 
+    def __init__(self, reason: str, code: int = 1) -> None:
+        super().__init__(reason)
+        self.code = code
+        """The exit code of the program that failed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -65,8 +71,8 @@ class Part:
     name: str
     key: str
     install: Callable[[Environment], None]
-    replaces: str = ""
-    """The part that owns the same files."""
+    replaces: tuple[str, ...] = ()
+    """The parts of which it replaces files, or packages by other versions."""
     proof: str = ""
     """A pattern of a file below the environment that another installation would have removed."""
     optional: str = ""
@@ -142,7 +148,7 @@ class Environment:
         )
         if done.returncode:
             sys.stderr.write(done.stdout)
-            raise NotMadeError(f"exit code {done.returncode} of: {' '.join(map(str, command))}")
+            raise NotMadeError(f"exit code {done.returncode} of: {' '.join(map(str, command))}", done.returncode)
         return done.stdout
 
     @property
@@ -200,7 +206,8 @@ class Environment:
             _say(part.optional)
         else:
             self._parts[part.name] = part.key
-            self._parts.pop(part.replaces, None)
+            for name in part.replaces:
+                self._parts.pop(name, None)
         finally:
             # pip downloads everything before it changes anything: without network nothing is lost.
             if part.name in self._parts or self._changed_at() == before:
@@ -302,23 +309,38 @@ def machine(forced: str) -> Machine:
     return Machine(gpu, gpu and gpus > 1, tuple(settings.items()))
 
 
-def locked(name: str, replaces: str = "", removes: str = "") -> Part:
+REPLACED = {
+    "run": ("gpu",),
+    "gpu": ("run",),
+    # NNI needs an older filelock than PyTorch.
+    "torch": ("pytorch", "test"),
+    "torch-cpu": ("test",),
+    "test": ("torch", "torch-cpu"),
+}
+"""Locks, and the parts that do not stay whole when one is installed."""
+
+OTHER_BUILD = {"run": "tensorflow", "gpu": "tensorflow-cpu"}
+"""Locks with TensorFlow, and the distribution of its other build, which owns the same files."""
+
+
+def locked(name: str) -> Part:
     """The packages of a lock file, and what builds the distribution."""
     files = (REQUIREMENTS / f"{name}.txt", REQUIREMENTS / "build.txt")
 
     def install(environment: Environment) -> None:
-        if removes:  # Both builds of TensorFlow own the same files.
-            environment.pip("uninstall", "--quiet", "--yes", removes)
+        other = OTHER_BUILD.get(name, "").replace("-", "_")
+        if other and any(environment.folder.glob(f"lib/python3*/site-packages/{other}-*.dist-info")):
+            # Without the files of one, pip would still take the other for installed.
+            environment.pip("uninstall", "--yes", "tensorflow", "tensorflow-cpu")
         environment.install("--require-hashes", "-r", files[0], "-r", files[1])
 
-    return Part(name, key_of(*files), install, replaces)
+    return Part(name, key_of(*files), install, REPLACED.get(name, ()))
 
 
 def framework_parts(framework: str, gpu: bool) -> list[Part]:
     """A framework in its build for the machine, and AIPerf itself."""
     if framework == "tensorflow":
-        build = locked("gpu", "run", "tensorflow-cpu") if gpu else locked("run", "gpu", "tensorflow")
-        return [build, own_code()]
+        return [locked("gpu" if gpu else "run"), own_code()]
     if framework == "torch" and not gpu:
         return [locked("torch-cpu"), pytorch(), own_code()]
     return [locked("jax-cuda" if (framework, gpu) == ("jax", True) else framework), own_code()]
@@ -345,7 +367,7 @@ def pytorch(optional: str = "") -> Part:
         except NotMadeError as error:
             raise NotMadeError(f"{error}\n{TORCH_REMEDY}") from error
 
-    return Part("pytorch", key_of(words=[PYTORCH]), install, optional=optional)
+    return Part("pytorch", key_of(words=[PYTORCH]), install, ("torch",), optional=optional)
 
 
 def horovod_wheel(environment: Environment, found: Machine) -> str:
@@ -354,6 +376,8 @@ def horovod_wheel(environment: Environment, found: Machine) -> str:
     try:
         return environment.call(environment.program, builder, str(compilers()), variables=dict(found.horovod)).strip()
     except NotMadeError as error:
+        if error.code == NO_CACHE:  # which the builder has explained
+            raise
         raise NotMadeError(f"{error}\n{HOROVOD_REMEDY}") from error
 
 

@@ -29,7 +29,11 @@ def program() -> str:
     if found and Path(found).samefile(script):
         return "aiperf"
     here = script.absolute()
-    return shlex.quote(os.path.relpath(here) if here.is_relative_to(Path.cwd()) else str(here))
+    try:
+        below = here.is_relative_to(Path.cwd())
+    except OSError:  # the folder was removed
+        below = False
+    return shlex.quote(os.path.relpath(here) if below else str(here))
 
 
 def as_typed(text: str) -> str:

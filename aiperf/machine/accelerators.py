@@ -92,9 +92,10 @@ def invisible_reason(framework: str, seen: int, environment: Mapping[str, str] =
     if seen or not (shown := find_accelerators(environment)) or (vendor := vendor_of_node()) is None:
         return None
     gpus = f"{len(shown)} GPU{'s' if len(shown) > 1 else ''} ({shown[0].name})"
+    build = vendor.build(framework.partition(" ")[0])
     return (
         f"the driver shows {gpus}, {framework.partition(',')[0]} sees none and would train on the CPU. Install its "
-        f"build for GPUs in the folder of AIPerf's sources ({vendor.build}); to train on the "
+        f"build for GPUs in the folder of AIPerf's sources ({build}); to train on the "
         f"CPU, hide the GPUs: export {vendor.hides}"
     )
 

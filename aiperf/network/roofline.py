@@ -9,7 +9,7 @@ step has one forward pass, and one pass for each gradient of a layer with weight
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiperf.network.operations import KERNEL_KINDS, LayerCount, NetworkCount
 
@@ -24,10 +24,12 @@ class Peaks:
     ops_per_s: float
     bytes_per_s: float
     precision: str
+    upper_bound: bool = False
+    """True if the memory may be slower: caches may have held a part of the triad."""
 
     def times(self, factor: float) -> Peaks:
         """The ceilings of this many such devices."""
-        return Peaks(self.ops_per_s * factor, self.bytes_per_s * factor, self.precision)
+        return replace(self, ops_per_s=self.ops_per_s * factor, bytes_per_s=self.bytes_per_s * factor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ class MicroRow(BaseModel):
     ops_per_s: Rate
     images_per_s: Rate | None = None
     bytes_per_s: Rate
+    upper_bound: bool = False
+    """True if memory may be slower: caches may have held a part of the bytes."""
     share_of_ceiling: Share | None = None
     bound: Text | None = None
     mark: Text = ""
@@ -157,7 +159,8 @@ def peaks_of(rows: tuple[MicroRow, ...]) -> list[Peaks]:
     found = []
     for precision in sorted({row.precision for row in ceilings}):
         products = [row.ops_per_s for row in ceilings if (row.operator, row.precision) == ("gemm", precision)]
-        streams = [row.bytes_per_s for row in ceilings if (row.operator, row.precision) == ("triad", precision)]
+        streams = [row for row in ceilings if (row.operator, row.precision) == ("triad", precision)]
         if products and streams:
-            found.append(Peaks(max(products), max(streams), precision))
+            fastest = max(streams, key=lambda row: row.bytes_per_s)
+            found.append(Peaks(max(products), fastest.bytes_per_s, precision, fastest.upper_bound))
     return found

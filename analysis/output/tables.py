@@ -225,7 +225,7 @@ def _ceilings(part: RooflinePart) -> Table:
             f"{ceiling.precision} ({ceiling.stack})",
             str(ceiling.nodes),
             si(ceiling.gemm_ops, "OPS"),
-            si(ceiling.triad_bytes_per_s, "B/s"),
+            ("at most " if ceiling.upper_bound else "") + si(ceiling.triad_bytes_per_s, "B/s"),
         )
     table.add_row("score / gemm of all devices", "", "", known(part.score_share), "")
     table.add_row("share of the ceiling", "", "", known(part.share_of_ceiling), "")

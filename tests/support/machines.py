@@ -32,6 +32,8 @@ class Machine:
     sockets: int = 1
     cache: int = 32 * MIB
     """Of each last-level cache, one a socket; 0: the kernel does not say."""
+    levels: int = 3
+    """Levels of caches that the kernel shows."""
     memory: int = 24 * GIB
     available: int = 20 * GIB
     flags: str = AVX512
@@ -67,6 +69,8 @@ class Machine:
                     (3, "Unified", self.cache, f"{shared[0]}-{shared[-1]}"),
                 )
             ):
+                if level > self.levels:
+                    continue
                 folder = f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
                 files |= {
                     f"{folder}/level": f"{level}\n",
@@ -102,6 +106,7 @@ MACHINES = {
     "no AVX2": Machine(flags="fpu sse sse2 ssse3 sse4_1"),
     "2 GiB free": Machine(available=2 * GIB),
     "ARM": Machine(cpus=64, arm=True, cache=0, memory=256 * GIB, available=250 * GIB),
+    "two levels of cache": Machine(cpus=16, levels=2, memory=64 * GIB, available=60 * GIB),
     "capitals": Machine(host="Node-A7.Cluster.Example"),
     "odd processors": Machine(cpus=300, sockets=2, affinity=",".join(map(str, range(1, 300, 2))), memory=512 * GIB,
                               available=500 * GIB),

@@ -16,6 +16,16 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize("git", ["exit 128", ""], ids=["refuses", "is missing"])
+def test_documents_are_found_without_a_repository(git: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = documents()
+    if git:
+        (tmp_path / "git").write_text(f"#!/bin/sh\n{git}\n")
+        (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert {*documents()} >= {*known} > set()
+
+
 def test_the_generated_references_are_up_to_date() -> None:
     assert [path.name for path in stale()] == [], "run `make docs`"
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import venv
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +22,7 @@ from tests.support.folders import ROOT
 from tests.support.machines import MACHINES, imitate
 from tools import build_horovod
 from tools.check_interruptions import INVENTORY
-from tools.environment import Environment, horovod_wheel, machine, own_variables
+from tools.environment import Environment, NotMadeError, horovod_wheel, machine, own_variables
 
 STAND_IN = """#!{python} -IS
 import os, shutil, signal, sys
@@ -124,7 +126,7 @@ def checkout(tmp_path: Path) -> Checkout:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     (folder / "requirements").mkdir()
-    for name in ("run", "gpu", "build", "test", "horovod"):
+    for name in ("run", "gpu", "build", "test", "horovod", "torch", "torch-cpu"):
         (folder / "requirements" / f"{name}.txt").write_text(f"{name}==1\n")
     python = tmp_path / "python"
     python.write_text(STAND_IN.format(python=sys.executable, base=python))
@@ -211,6 +213,22 @@ def test_without_a_network_nothing_that_works_is_lost(checkout: Checkout) -> Non
     assert (code, "making it" in err) == (0, False)
 
 
+@pytest.mark.parametrize(("gpu", "spoilt"), [("1", ["torch"]), ("0", ["torch-cpu"])])
+def test_a_part_whose_packages_another_one_replaced_is_installed_again(
+    gpu: str, spoilt: list[str], checkout: Checkout
+) -> None:
+    def installed(*what: str) -> list[str]:
+        code, err = checkout.make(*what, "--gpu", gpu)
+        assert code == 0
+        return re.findall(r"installing (\S+) in", err)
+
+    training, tests = ("run", "--framework", "torch"), ("test",)
+    installed(*training)
+    assert "test" in installed(*tests)
+    assert installed(*training) == spoilt
+    assert installed(*tests) == (["test", "pytorch"] if gpu == "1" else ["test"])
+
+
 def test_what_tests_can_do_without_is_named_and_tried_again(checkout: Checkout) -> None:
     checkout.make()
     code, err = checkout.make("test-horovod", STAND_IN_OFFLINE="yes")
@@ -261,6 +279,27 @@ def test_horovods_wheels_are_where_all_that_can_be_made_again_is(value: str, mon
         assert build_horovod.cache_folder().parent == cache_folder()
 
 
+@pytest.mark.parametrize("place", ["/dev/null/cache", ""], ids=["a folder that cannot be", "no home"])
+def test_horovods_wheel_without_a_place_is_refused_before_it_is_built(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("XDG_CACHE_HOME", place)
+    monkeypatch.setattr(build_horovod, "tensorflow_version", lambda: "tensorflow-2.21.0")
+    assert build_horovod.main([]) == build_horovod.NO_CACHE
+    assert capsys.readouterr().err.endswith("; set XDG_CACHE_HOME to a folder that can be written\n")
+
+    def refused(*_: object, **__: object) -> str:
+        raise NotMadeError("exit code 3", build_horovod.NO_CACHE)
+
+    monkeypatch.setattr(Environment, "call", refused)
+    with pytest.raises(NotMadeError, match=r"^exit code 3$"):  # nothing about compilers
+        horovod_wheel(Environment(tmp_path), machine("0"))
+
+
 @pytest.mark.parametrize("defect", ["by hand", "no python", "another version", "half a state"])
 def test_an_environment_that_does_not_work_is_made_anew(checkout: Checkout, defect: str) -> None:
     state = checkout.folder / ".venv" / "whole.json"
@@ -277,6 +316,17 @@ def test_an_environment_that_does_not_work_is_made_anew(checkout: Checkout, defe
     code, err = checkout.make()
     assert (code, "making it with" in err) == (0, True)
     assert (checkout.files(), checkout.make()) == (FILES, (0, ""))
+
+
+def test_an_environment_is_made_anew_by_a_program_of_its_own(checkout: Checkout) -> None:
+    python = checkout.folder / ".venv" / "bin" / "python"
+    venv.create(checkout.folder / ".venv", symlinks=True)
+    words = [str(python), "-m", "tools.environment", "--gpu", "0", "run"]
+    without = {**own_variables(), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    done = subprocess.run(words, cwd=checkout.folder, env=without, capture_output=True, text=True, check=False)
+    assert "made by something else: making it with" in done.stderr
+    assert (done.returncode, "exit code 1 of:" in done.stderr) == (1, True), "no index has the packages"
+    subprocess.run([python, "-m", "pip", "--version"], check=True)
 
 
 def test_an_environment_that_can_only_be_read_is_used(checkout: Checkout) -> None:

@@ -5,7 +5,9 @@ import configparser
 import importlib
 import os
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,7 +142,8 @@ def test_the_supported_pythons_are_the_same_wherever_they_are_named() -> None:
     assert re.findall(r"Python :: (3\.\d+)", SETUP["metadata"]["classifiers"]) == versions
     makefile = (ROOT / "Makefile").read_text()
     first, last = versions[0].split("."), str(int(versions[-1].split(".")[1]) + 1)
-    assert f"({first[0]}, {first[1]}) <= v < (3, {last})" in makefile
+    for version in ("v", "sys.version_info"):
+        assert f"({first[0]}, {first[1]}) <= {version} < (3, {last})" in makefile
     assert f"AIPerf needs Python {', '.join(versions[:-1])} or {versions[-1]}" in makefile
     assert [".".join(map(str, version)) for version in PYTHONS] == [versions[0], versions[-1]]
     for name in ("README.md", "docs/tutorial.md"):
@@ -158,6 +161,8 @@ def test_pytorchs_build_for_cpus_is_installed_next_to_locked_packages(monkeypatc
     assert asked[1] == ("--no-deps", "--retries", "1", "--extra-index-url", index, PYTORCH)
     assert re.fullmatch(r"torch==[\d.]+\+cpu", PYTORCH)
     assert extra("torch")["torch"].contains(PYTORCH.partition("==")[2])
+    page = (ROOT / "docs" / "howto" / "airgap.md").read_text()
+    assert set(re.findall(r"torch==[\w.+]*\w", page)) == {PYTORCH}
     needed = {"filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions"}
     for lock in ("torch-cpu.txt", "test.txt"):
         assert needed <= {name for name, _ in locked(lock)}
@@ -184,11 +189,11 @@ def test_no_lock_needs_another_index() -> None:
 # ---- make run
 
 
-def plan(*words: str) -> str:
+def plan(*words: str, folder: Path = ROOT) -> str:
     """The commands of `make run`."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "GPU"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "GPU", "PYTHON"))}
     make = ["make", "--dry-run", "run", *words]
-    return subprocess.run(make, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(make, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def parts(forced: str = "", framework: str = "tensorflow") -> list[str]:
@@ -251,19 +256,32 @@ def test_the_build_can_be_forced_and_forbidden(driver: Callable[[str], None]) ->
     assert '--gpu ""' in plan()
 
 
-@pytest.mark.parametrize("build", [("1", "tensorflow-cpu", "gpu", "run"), ("0", "tensorflow", "run", "gpu")])
-def test_one_build_of_tensorflow_replaces_the_other(build: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both own the same files, so that the other one is removed first."""
-    forced, other, name, replaced = build
+@pytest.mark.parametrize(
+    ("name", "there", "removes"),
+    [
+        ("gpu", ("tensorflow_cpu",), True),
+        ("gpu", ("tensorflow", "tensorflow_cpu"), True),
+        ("gpu", ("tensorflow",), False),
+        ("run", ("tensorflow",), True),
+        ("run", ("tensorflow", "tensorflow_cpu"), True),
+        ("run", ("tensorflow_cpu",), False),
+    ],
+)
+def test_one_build_of_tensorflow_replaces_the_other(
+    name: str, there: tuple[str, ...], removes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both own the same files: without those of one, pip still takes the other for installed."""
+    for package in there:
+        (tmp_path / f"lib/python3.11/site-packages/{package}-2.21.0.dist-info").mkdir(parents=True)
     done: list[tuple[str | Path, ...]] = []
     monkeypatch.setattr(Environment, "pip", lambda _, *words: done.append(words))
     monkeypatch.setattr(Environment, "call", lambda *_: "")
-    part = wanted("run", "tensorflow", machine(forced))[0]
-    part.install(Environment(ROOT / ".venv"))
-    assert (part.name, part.replaces) == (name, replaced)
-    assert [words[0] for words in done] == ["uninstall", "install"]
-    assert done[0][-1] == other
-    assert ROOT / "requirements" / f"{name}.txt" in done[1]
+    part = wanted("run", "tensorflow", machine("1" if name == "gpu" else "0"))[0]
+    part.install(Environment(tmp_path))
+    assert (part.name, *part.replaces) == (name, "run" if name == "gpu" else "gpu")
+    assert done[:-1] == ([("uninstall", "--yes", "tensorflow", "tensorflow-cpu")] if removes else [])
+    assert done[-1][0] == "install"
+    assert ROOT / "requirements" / f"{name}.txt" in done[-1]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +305,19 @@ def test_the_folder_of_runs_may_have_a_space() -> None:
     assert '"/a b/python" -m tools.environment' in plan("PYTHON=/a b/python")
     assert '--python "/a b/python"' in plan("PYTHON=/a b/python")
     assert "--python" not in plan()
+
+
+@pytest.mark.parametrize(("python", "used"), [(sys.executable, ".venv/bin/python"), ("/bin/false", "python3")])
+def test_later_calls_keep_the_python_of_the_environment(python: str, used: str, tmp_path: Path) -> None:
+    """The system's own may be too old to run the tool."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    assert '"python3" -m tools.environment' in plan(folder=tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(python)
+    commands = plan(folder=tmp_path)
+    assert f'"{used}" -m tools.environment' in commands
+    assert "--python" not in commands
+    assert '--python "python3.12"' in plan("PYTHON=python3.12", folder=tmp_path)
 
 
 # ---- containers
@@ -408,8 +439,12 @@ def test_a_form_has_a_name_and_questions_with_labels(form: Path) -> None:
 
 def test_the_workflow_runs_what_the_repository_runs() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
-    (run,) = (step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step)
-    assert run.startswith("sudo ") and run.endswith(" make test"), "only root installs what the tests need"
+    job = workflow["jobs"]["test"]
+    (run,) = (step["run"] for step in job["steps"] if "run" in step)
+    assert run.startswith("sudo ") and run.endswith(" make ${{ matrix.target }}"), "only root installs Debian packages"
+    jobs = [(each["python"], each["target"]) for each in job["strategy"]["matrix"]["include"]]
+    assert jobs == [("3.11", "test"), ("3.12", "unit"), ("3.13", "unit"), ("3.11", "run")]
+    assert {python for python, _ in jobs} == {*re.findall(r"Python :: (3\.\d+)", SETUP["metadata"]["classifiers"])}
     assert "make test" in (ROOT / ".ci" / "run").read_text()
 
 

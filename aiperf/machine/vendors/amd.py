@@ -34,8 +34,12 @@ class Amd:
     """`Vendor` of AMD."""
 
     hides = "HIP_VISIBLE_DEVICES=-1"
-    build = "pip with the index of PyTorch's builds for ROCm"
     root = Path("/")
+
+    @classmethod
+    def build(cls, framework: str) -> str:
+        """The index of PyTorch for ROCm, whatever the framework."""
+        return "pip with the index of PyTorch's builds for ROCm"
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:

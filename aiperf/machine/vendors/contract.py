@@ -58,8 +58,10 @@ class Vendor(Protocol):
 
     hides: str
     """The setting of the environment that hides all of them, as a shell takes it."""
-    build: str
-    """Place where a framework's build for these GPUs is found, for messages."""
+
+    @classmethod
+    def build(cls, framework: str) -> str:
+        """The way to install a framework's build for these GPUs, for messages."""
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:

@@ -59,8 +59,12 @@ class Kernel:
     """`Vendor` of whatever Linux knows."""
 
     hides = "ONEAPI_DEVICE_SELECTOR=opencl:cpu HIP_VISIBLE_DEVICES=-1"
-    build = "pip with the index of PyTorch's builds for this maker"
     root = Path("/")
+
+    @classmethod
+    def build(cls, framework: str) -> str:
+        """The index of PyTorch for the maker, whatever the framework."""
+        return "pip with the index of PyTorch's builds for this maker"
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:

@@ -101,6 +101,7 @@ def ceilings_of(rows: Iterable[MicroRow]) -> dict[Kind, CeilingPart]:
             nodes=len(own["gemm"]),
             gemm_ops=gemm.ops_per_s,
             triad_bytes_per_s=triad.bytes_per_s,
+            upper_bound=triad.upper_bound,
             noisy=gemm.noisy or triad.noisy,
         )
         known = found.get((device, precision))

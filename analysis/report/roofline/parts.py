@@ -20,6 +20,8 @@ class CeilingPart(Part):
     """Operations per second of the best matrix product."""
     triad_bytes_per_s: float
     """Bytes per second of a = b + s c on vectors beyond the caches."""
+    upper_bound: bool = False
+    """True if memory may be slower: caches may have held a part of these vectors."""
     noisy: bool
     """True if the blocks of one of both differed by more than 10 %."""
 

@@ -84,6 +84,7 @@ def add_roofline(document: dict[str, Any], count: NetworkCount, peaks: Peaks | N
     document["roofline"] = {
         **_bound(count.layers, peaks, batch),
         "images_per_s": None if peaks is None else roofline_rate(count, peaks, batch),
+        "upper_bound": peaks is not None and peaks.upper_bound,
     }
 
 
@@ -106,6 +107,8 @@ def print_roofline(console: PlainConsole, count: NetworkCount, peaks: Peaks | No
     console.print(table)
     rate = None if peaks is None else roofline_rate(count, peaks, batch)
     console.print(f"at these ceilings: {'not known' if rate is None else f'{si(rate)} images/s'}", highlight=False)
+    if peaks is not None and peaks.upper_bound:
+        console.print("the ceiling of memory is an upper bound: a part of the triad's bytes may come from the caches")
 
 
 def _amounts(whole: Operations, amounts: Amounts) -> Iterator[tuple[str, dict[str, int]]]:

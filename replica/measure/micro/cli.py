@@ -64,7 +64,7 @@ def print_table(console: PlainConsole, rows: list[Row]) -> None:
             str(row["batch"]),
             si(row["ops_per_s"], "OPS"),
             si(row["images_per_s"]),
-            si(row["bytes_per_s"], "B/s"),
+            ("at most " if row["upper_bound"] else "") + si(row["bytes_per_s"], "B/s"),
             percent(min(row["share_of_ceiling"], 1.0)) + over if row["share_of_ceiling"] is not None else "-",
             row["bound"] or "-",
             spread,

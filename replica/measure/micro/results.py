@@ -29,6 +29,8 @@ class Result:
     """Model of the processor or accelerator."""
     cpus: int | None = None
     """CPUs that could be used; None on an accelerator."""
+    upper_bound: bool = False
+    """True for a triad whose vectors the caches may hold in part: memory has no more bandwidth."""
 
     @property
     def seconds(self) -> float:
@@ -67,6 +69,7 @@ class Result:
             "ops_per_s": self.ops_per_s,
             "images_per_s": work.batch / self.seconds,
             "bytes_per_s": self.bytes / self.seconds,
+            "upper_bound": self.upper_bound,
             "share_of_ceiling": self.share,
             "bound": self.bound,
             "mark": self.mark,

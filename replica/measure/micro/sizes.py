@@ -9,7 +9,7 @@ from replica.measure.micro.stacks.contract import TooLargeError
 from workloads.micro import Work, group, triad
 
 LEAST_CACHE, CACHE_OF_CPU = 32 << 20, 4 << 20
-"""Bytes of the last-level caches if the kernel does not report them: the least, and of each CPU.
+"""Bytes of the last-level caches if the kernel shows no third level: the least, and of each CPU.
 
 Server processors have less. Too large a guess costs memory; too small a one would measure the
 cache.
@@ -42,7 +42,9 @@ def usable_memory(host: Host) -> int:
 
 def last_level_cache(host: Host) -> int:
     """The bytes of all last-level caches of this process's CPUs, or a guess."""
-    return host.last_level_cache() or max(LEAST_CACHE, CACHE_OF_CPU * host.usable_cpus())
+    known = host.last_level_cache()
+    # Of many virtual machines and ARM servers the kernel shows two levels, and not the third.
+    return known if host.cache_level() >= 3 else max(known, LEAST_CACHE, CACHE_OF_CPU * host.usable_cpus())
 
 
 def device_of(stack: str) -> tuple[str, int | None]:

@@ -209,6 +209,7 @@ class Runner:
         stream = self._attempt(vectors.work, vectors.blocks)
         if stream and vectors.remark:
             self.complain(vectors.remark)
+            stream = [replace(result, upper_bound=True) for result in stream]
         empty = self._attempt(Work(triad(2), "forward", 1))
         return Ceilings.of(best, stream, empty)
 

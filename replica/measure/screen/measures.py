@@ -55,9 +55,9 @@ class Subject:
         """The key of SIDES and BATCHES."""
         return "cpu" if self.device == "cpu" else "accelerator"
 
-    def row(self, measure: str, value: float, spread: float) -> Row:
-        """A row with a value."""
-        return Row(device=self.device, kind=self.kind, measure=measure, value=value, spread=spread)
+    def row(self, measure: str, value: float, spread: float, doubt: str | None = None) -> Row:
+        """A row with a value, and the reason why it is doubtful."""
+        return Row(device=self.device, kind=self.kind, measure=measure, value=value, spread=spread, problem=doubt)
 
 
 def operator_rows(subject: Subject) -> Iterator[Row]:
@@ -70,14 +70,18 @@ def operator_rows(subject: Subject) -> Iterator[Row]:
         return
     for measure, job in jobs.items():
         try:
-            value, spread = job()
+            found = job()
         except AiperfError as error:
             yield Row(device=subject.device, kind=subject.kind, measure=measure, problem=str(error)[:1000])
         else:
-            yield subject.row(measure, value, spread)
+            yield subject.row(measure, *found)
 
 
-def _jobs(subject: Subject) -> dict[str, Callable[[], tuple[float, float]]]:
+Found = tuple[float, float, str | None]
+"""Units per second, the spread of the blocks, and a reason why both are doubtful."""
+
+
+def _jobs(subject: Subject) -> dict[str, Callable[[], Found]]:
     runners = {precision: _runner(subject, precision) for precision in ("float32", subject.short) if precision}
     product = Work(gemm(SIDES[subject.place]), "forward", SIDES[subject.place])
     training = runners[subject.short or "float32"]
@@ -96,18 +100,17 @@ def _runner(subject: Subject, precision: str) -> Runner:
     return Runner(subject.stack_name, subject.stack, precision, subject.seconds, lambda _: None, plan)
 
 
-def _operations(runner: Runner, work: Work) -> tuple[float, float]:
-    """Operations per second, and the spread of the blocks."""
+def _operations(runner: Runner, work: Work) -> Found:
     timing = runner.measured(work, 1).timing
-    return work.operations / timing.median, timing.spread
+    return work.operations / timing.median, timing.spread, None
 
 
-def _bandwidth(runner: Runner) -> tuple[float, float]:
-    """Bytes per second of the triad, and the spread of the blocks."""
+def _bandwidth(runner: Runner) -> Found:
+    """Bytes per second of the triad; doubtful if the caches may hold a part of its vectors."""
     host, item = this_host(), ITEM_SIZES[runner.precision]
     vectors = streamed(item, last_level_cache(host), usable_memory(host))
     timing = runner.measured(vectors.work, vectors.blocks).timing
-    return VECTORS * vectors.elements * item / timing.median, timing.spread
+    return VECTORS * vectors.elements * item / timing.median, timing.spread, vectors.remark or None
 
 
 SIZE = 256 << 20

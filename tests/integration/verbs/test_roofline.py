@@ -42,6 +42,17 @@ def test_layers_are_bound_by_computing_or_by_memory(tmp_path: Path) -> None:
     assert "not known" in aiperf_here("ops", "--architecture", "hepcnn", "--roofline").stdout
 
 
+@pytest.mark.parametrize("facts", [{}, {"upper_bound": True}], ids=["an older file", "caches hold a part"])
+def test_a_bandwidth_that_is_an_upper_bound_is_named(facts: dict[str, bool], tmp_path: Path) -> None:
+    row = {"kind": "ceiling", "stack": "scripted", "precision": "float32", "ops_per_s": 1e12, "bytes_per_s": 1e10}
+    file = tmp_path / "micro.json"
+    file.write_text(json.dumps([{**row, "operator": "gemm"}, {**row, "operator": "triad", **facts}]))
+    command = ("ops", "--architecture", "hepcnn", "--roofline", "--micro", file)
+    assert ("the ceiling of memory is an upper bound" in aiperf_here(*command).stdout) == bool(facts)
+    document = json.loads(aiperf_here(*command, "--format", "json").stdout)
+    assert document["roofline"]["upper_bound"] == bool(facts)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -32,14 +32,13 @@ class Written:
 
 
 def documents() -> list[Path]:
-    """Every Markdown file of the repository."""
-    shown = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+    """Every Markdown file of the repository, or of an unpacked archive of it."""
+    asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    try:
+        shown = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):  # no git, no repository, or another user's
+        found = [path.relative_to(ROOT) for path in ROOT.rglob("*.md")]
+        shown = [str(path) for path in found if not re.match(r"\.|(build|dist|runs)$", path.parts[0])]
     return [ROOT / name for name in sorted(shown) if (ROOT / name).exists()]
 
 

@@ -88,6 +88,7 @@ def test_memory_is_what_all_control_groups_allow(name: str, expected: Memory, tm
         ("one socket of two", 32),
         ("odd processors", 64),
         ("ARM", 0),
+        ("two levels of cache", 16 * 2),
     ],
 )
 def test_last_level_caches_of_all_sockets_that_are_used(name: str, mib: int, tmp_path: Path) -> None:

@@ -41,6 +41,15 @@ def test_elsewhere_it_is_the_whole_path(environment: Path) -> None:
     assert program() == f"'{environment}/aiperf'"
 
 
+def test_in_a_folder_that_was_removed_it_is_the_whole_path(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    assert program() == f"'{environment}/aiperf'"
+
+
 def test_without_the_command_it_is_the_module(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/sources/aiperf/__main__.py"])
     monkeypatch.setattr(sys, "executable", str(environment / "python"))

@@ -200,6 +200,21 @@ def test_a_framework_without_gpus_is_refused_next_to_gpus_that_are_not_hidden(
     assert invisible_reason("tensorflow", 0, {"CUDA_VISIBLE_DEVICES": hidden}) is None
 
 
+@pytest.mark.parametrize(
+    ("framework", "remedy"),
+    [
+        ("tensorflow", "(make run GPU=1, or pip install '.[gpu]')"),
+        ("jax", "(make run GPU=1 FRAMEWORK=jax, or pip install '.[jax-cuda]')"),
+        ("torch", "(make run GPU=1 FRAMEWORK=torch, or see docs/frameworks.md)"),
+    ],
+)
+def test_the_build_for_gpus_is_that_of_the_framework_that_sees_none(
+    framework: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeDriver().install(monkeypatch.setattr)
+    assert remedy in (invisible_reason(f"{framework} 2.11.0, keras 3.12.0", 0, {}) or "")
+
+
 def test_without_a_driver_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf.machine.accelerators.find_accelerators", lambda environment: ())
     assert invisible_reason("tensorflow", 0) is None

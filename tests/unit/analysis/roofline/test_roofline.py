@@ -9,7 +9,7 @@ import pytest
 from aiperf.network.operations import LayerCount, Operations, count
 from aiperf.network.roofline import Peaks, image_times
 from aiperf.records.bodies import NodeMeasured
-from aiperf.run_directory.micro_results import claim_node, decoded_node, file_name
+from aiperf.run_directory.micro_results import claim_node, decoded_node, file_name, peaks_of
 from aiperf.run_directory.paths import measured_file
 from analysis.output.figures.roofline import roofline_of
 from analysis.output.frames import csv_tables
@@ -86,6 +86,16 @@ def test_a_trial_and_the_score_are_put_next_to_the_ceilings_of_their_node(tmp_pa
         "trials": 1,
     }
     assert verify(run.paths) == []
+
+
+def test_a_bandwidth_that_is_an_upper_bound_stays_one(tmp_path: Path) -> None:
+    bounded = (ROWS[0], ROWS[1].model_copy(update={"upper_bound": True}), *ROWS[2:])
+    (ceiling,) = reported(measure_node(trained(tmp_path), rows=bounded).end(100))[1].ceilings
+    assert ceiling.upper_bound
+    (peaks,) = peaks_of(bounded)
+    assert peaks.times(2) == Peaks(4e11, 4e10, "float32", upper_bound=True)
+    (known,) = peaks_of((*bounded, ROWS[1].model_copy(update={"bytes_per_s": 3e10})))
+    assert not known.upper_bound
 
 
 def test_replicas_that_share_a_node_share_its_ceiling(tmp_path: Path) -> None:

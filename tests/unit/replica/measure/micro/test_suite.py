@@ -25,7 +25,8 @@ from replica.measure.micro.results import Result
 from replica.measure.micro.sizes import BLOCKS, copies_of, last_level_cache, streamed, usable_memory
 from replica.measure.micro.stacks.contract import UnsupportedError
 from replica.measure.micro.suite import CHECKED_OPERATIONS, Runner, cut_out, reference
-from tests.support.machines import MACHINES, MIB, imitate
+from replica.measure.screen.measures import Subject, operator_rows
+from tests.support.machines import MACHINES, MIB, Machine, imitate
 from workloads.micro import KINDS, SUITE, Case, Work, selected, triad
 
 
@@ -410,6 +411,23 @@ def test_every_machine_has_a_bandwidth_from_a_quarter_of_its_free_memory(
     assert bool(found.remark) == (found.bytes < 10 * cache) == name.startswith("4 GiB of cache")
 
 
+@pytest.mark.parametrize(
+    ("machine", "mib"),
+    [
+        (MACHINES["ARM"], 4 * 64),
+        (MACHINES["two levels of cache"], 4 * 16),
+        (replace(MACHINES["two levels of cache"], cpus=2), 32),
+        (MACHINES["300 MiB of cache"], 300),
+        (replace(MACHINES["300 MiB of cache"], cache=8 * MIB), 8),
+    ],
+    ids=["none shown", "two levels", "two levels of few CPUs", "large", "small"],
+)
+def test_a_third_level_of_caches_that_the_kernel_does_not_show_is_assumed(
+    machine: Machine, mib: int, tmp_path: Path
+) -> None:
+    assert last_level_cache(Host(machine.write(tmp_path))) == mib * MIB
+
+
 @pytest.mark.parametrize("cache", [1 << shift for shift in range(12, 33, 2)])
 @pytest.mark.parametrize("memory", [1 << shift for shift in range(29, 40, 2)])
 @pytest.mark.parametrize("item_size", [2, 4])
@@ -440,7 +458,24 @@ def test_a_cache_that_memory_cannot_exceed_costs_a_remark_and_no_ceiling(
     rows = [result.as_document() for result in runner(Counted(), complaints).run((SMALL,))]
     assert [row["operator"] for row in rows] == ["gemm", "triad", "conv", "conv", "conv"]
     assert all(row["share_of_ceiling"] is not None for row in rows[2:])
+    assert [row["upper_bound"] for row in rows] == [False, True, False, False, False]
     assert BLOCKS in drawn, "blocks that are used in turn"
     assert [text.partition(":")[2] for text in complaints] == [
         " up to 100% of its bytes may come from them, so the bandwidth is an upper bound of the memory's"
     ]
+
+
+@pytest.mark.parametrize(("available", "doubtful"), [(64 * MIB, True), (20 << 30, False)])
+def test_a_screening_doubts_a_bandwidth_that_the_caches_may_have_raised(
+    available: int, doubtful: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(replace(MACHINES["300 MiB of cache"], cache=8 * MIB, available=available), tmp_path, monkeypatch)
+    monkeypatch.setattr("replica.measure.screen.measures.SIDES", {"cpu": 32})
+    monkeypatch.setattr("replica.measure.screen.measures.DIRECTIONS", {})
+    ticks = itertools.count()
+    stack: Any = ReferenceStack()
+    subject = Subject("cpu", "a CPU", "scripted", stack, None, quick=True, seconds=lambda: float(next(ticks)))
+    rows = {row.measure: row for row in operator_rows(subject)}
+    assert rows["matmul_32"].problem is None
+    assert rows["triad"].value
+    assert ("upper bound" in (rows["triad"].problem or "")) == doubtful
