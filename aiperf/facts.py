@@ -276,11 +276,6 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
     returned: bool | None = None
     """True in the first epoch of a group that was lost before and has come back."""
 
-    @property
-    def mean_staleness(self) -> float:
-        """Mean over the updates; 0 without any."""
-        return sum(late * number for late, number in enumerate(self.staleness)) / max(1, self.updates)
-
 
 class ServerFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """Work of one parameter server during an epoch of group 0."""
