@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from aiperf.config.datasets import IMAGENET, IMAGES
+from aiperf.config.datasets import IMAGENET, IMAGES, IMAGES_BATCH
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
@@ -55,9 +55,6 @@ from search_space.resnet import resnet
 StartT = TypeVar("StartT", TrialStarted, WorkloadStarted)
 
 T_co = TypeVar("T_co", covariant=True)
-
-IMAGES_BATCH = 64
-"""Default batch size of the data set `images` (`aiperf.config.datasets.find_dataset`)."""
 
 
 @dataclass(frozen=True, slots=True)
