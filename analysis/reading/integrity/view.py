@@ -113,7 +113,7 @@ class WriterRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardEpochs:
+class WitnessedEpochs:
     """The epochs that were heard of; the set of a trial is made when it is asked for."""
 
     rows: Numbers
@@ -163,12 +163,12 @@ class Witnessed:
         return {record for _, heard in self.of(writer) for record in heard.rows[:, RECORD].tolist()}
 
     @cached_property
-    def epochs(self) -> HeardEpochs:
+    def epochs(self) -> WitnessedEpochs:
         """The epochs that were heard of, by trial."""
         rows = np.concatenate([rows_of(2), *(heard.rows[:, (TRIAL, EPOCH)] for _, heard in self.files)])
         # One array and its blocks: sets for all trials of a long run would take most of the memory.
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        return HeardEpochs(rows, {trial: (begin, end) for trial, begin, end in blocks_of(rows[:, 0])})
+        return WitnessedEpochs(rows, {trial: (begin, end) for trial, begin, end in blocks_of(rows[:, 0])})
 
 
 def start_of(writer: str) -> int:
