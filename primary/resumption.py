@@ -71,7 +71,7 @@ class Start:
     digest: tuple[Entry, ...] = ()
     """The entries that the digest begins with: of all trials so far."""
     earlier: Mapping[int, Earlier] = field(default_factory=dict)
-    """What each replica has done, as far as it counts."""
+    """Work of each replica, as far as it counts."""
 
     def rest_s(self, config: RunConfig, clock: Clock) -> float:
         """Seconds to the deadline; the whole duration before the release."""
@@ -131,7 +131,7 @@ def _released(ledger: Ledger) -> Stamped[RunReleased] | None:
 
 
 def _earlier(ledger: Ledger) -> dict[int, Earlier]:
-    """What each replica has done: trials that ended well, and the best accuracy of an epoch."""
+    """Work of each replica: trials that ended well, and the best accuracy of an epoch."""
     found: dict[int, Earlier] = {}
     for trial in ledger.trials.values():
         if trial.begun is not None:

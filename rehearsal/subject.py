@@ -1,4 +1,4 @@
-"""What a rehearsed training trains: its cost, its data, and its made-up facts."""
+"""The subject of a rehearsed training: its cost, its data, and its made-up facts."""
 
 import math
 import random

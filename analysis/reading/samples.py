@@ -72,7 +72,7 @@ class _Accelerator(CardHealth, gc=False):
 
 
 class _Activity(msgspec.Struct, gc=False):
-    """What DCGM measured of an accelerator, as shares of its cycles."""
+    """DCGM's measures of an accelerator, as shares of its cycles."""
 
     multiprocessors: float = msgspec.field(default=np.nan, name="DCGM_FI_PROF_SM_ACTIVE")
     tensor_cores: float = msgspec.field(default=np.nan, name="DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")

@@ -172,7 +172,7 @@ class Witnessed:
 
 
 def start_of(writer: str) -> int:
-    """Which start of its role a writer is, from 1; 0 if its name does not say."""
+    """Number of a writer among the starts of its role, from 1; 0 if its name does not say."""
     number = writer.rpartition("-")[2]
     # Files may have any name, and `int` refuses texts of more than 4,300 digits.
     return int(number) if number.isdecimal() and len(number) < 10 else 0

@@ -56,7 +56,7 @@ KEYS = {"devices": "PRIMARY KEY (screening, node, device, kind)"}
 """Keys of tables; of all others the identity of the result."""
 
 Added = Literal["added", "changed", "known", "kept"]
-"""What adding a result did: `known`: the same row was there; `kept`: a better copy was."""
+"""The effect of adding a result: `known`: the same row was there; `kept`: a better copy was."""
 
 WITHOUT_RESULT = ("invalid", "running")
 """Statuses of runs that a store does not put in the place of a run with a result."""

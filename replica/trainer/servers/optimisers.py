@@ -31,7 +31,7 @@ class ServerOptimiser(Protocol):
 
 
 MakeOptimiser = Callable[[float], ServerOptimiser]
-"""From the momentum (for Adam: beta 1)."""
+"""A maker of an optimiser from the momentum (for Adam: beta 1)."""
 
 _VELOCITY = "velocity"
 

@@ -66,7 +66,7 @@ class Capture:
         self._done = 0
         self._graph: Graph | None = None
         self.failure: str | None = None
-        """Why there will be no graph."""
+        """The reason why there will be no graph."""
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """Do a step."""
