@@ -74,7 +74,7 @@ def bus_bandwidth(timed: Timed, ranks: int) -> float:
 
 
 def rounds(count: int) -> list[list[tuple[int, int]]]:
-    """Pairs of so many players, in rounds in which each plays at most once, until all have met.
+    """Pairs of this many players, in rounds in which each plays at most once, until all have met.
 
     The circle method (Kirkman 1847): one stays, the others move on by one place.
     """

@@ -96,7 +96,7 @@ class Capture:
 def short_of_memory(device: Any) -> str | None:
     """Say why a graph, which keeps the memory of a step to itself, does not fit; None if it does.
 
-    Batches of other sizes need the memory of a step beside it.
+    Batches of other sizes need the memory of a step in addition to it.
     """
     if device.type != "cuda":
         return None
