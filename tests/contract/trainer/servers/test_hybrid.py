@@ -18,9 +18,9 @@ from aiperf.facts import EpochFacts, ExchangeFacts, HybridTraining, ServerFacts
 from aiperf.wire.messages import Begin, FromTrainer, TrainerDone, TrainerEpoch, TrainerExchange, TrainerPhase
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import TrainerProcess
-from tests.contract.trainer.test_ranks import MARK, config_with, ranks, request_for
 from tests.support.processes import words_of
 from tests.support.trainings.installed import need_frameworks
+from tests.support.trainings.ranks import MARK, config_with, ranks, request_for
 
 pytest.importorskip("zmq", reason="the extra [hybrid] is not installed")
 
