@@ -195,7 +195,7 @@ class Measured(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_field
 
 
 class RankPlace(NamedTuple):
-    """Where a rank ran, whatever it was asked to use."""
+    """The place where a rank ran, whatever it was asked to use."""
 
     node: Name
     """Host name."""
@@ -223,8 +223,8 @@ class BuiltFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     fingerprint: Name | None = None
     """Fingerprint of the data set that a sample of images was compared with; None: unknown."""
     compiled: Name | None = None
-    """What is compiled of the steps, such as "XLA", "regions, graph" or "no", and why something
-    could not be; None: not recorded."""
+    """The compiled parts of the steps, such as "XLA", "regions, graph" or "no", and why something
+    could not be compiled; None: not recorded."""
     places: tuple[RankPlace, ...] | None = None
     """Node, CPUs and memory domains of each rank, as it ran; None: not recorded."""
 
@@ -268,18 +268,13 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
     bytes_exchanged: Bytes
     """Bytes exchanged with the servers, in both directions."""
     lost: Name | None = None
-    """Why the group ended before the training; None if it did not.
+    """The reason why the group ended before the training; None if it did not.
 
     It has then not finished the epoch: updates, images and staleness are those that the first
     server has applied, and nothing else was recorded.
     """
     returned: bool | None = None
     """True in the first epoch of a group that was lost before and has come back."""
-
-    @property
-    def mean_staleness(self) -> float:
-        """Mean over the updates; 0 without any."""
-        return sum(late * number for late, number in enumerate(self.staleness)) / max(1, self.updates)
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
@@ -292,5 +287,5 @@ class ServerFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fi
     busy_share: float
     """Share of this time in which it did not wait for messages, 0 to 1."""
     restarts: Many | None = None
-    """How often in this time it was killed, and a new process has gone on from its memory; None: it
-    was not."""
+    """Number of times in this period that it was killed, and a new process resumed from its memory;
+    None: it was not."""

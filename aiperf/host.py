@@ -192,7 +192,7 @@ class Host:
             return 0.0
 
     def heat_events(self) -> int | None:
-        """How often CPUs were slowed down by heat since the start; None if the kernel does not say.
+        """Number of slow-downs of CPUs by heat since the start; None if the kernel does not say.
 
         The sum of `core_throttle_count` of all CPUs (Linux, x86, thermal_throttle).
         """

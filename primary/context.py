@@ -58,7 +58,7 @@ class RunContext:
     digest: DigestKeeper = field(default_factory=DigestKeeper)
     identity: PrimaryIdentity = field(default_factory=PrimaryIdentity)
     earlier: Mapping[int, Earlier] = field(default_factory=dict)
-    """What each replica did before the run was resumed."""
+    """Work of each replica before the run was resumed."""
 
     @property
     def clock(self) -> Clock:

@@ -46,20 +46,9 @@ class DigestKeeper:
 
     def began(self, replica: int, job: Job, started: Started) -> None:
         """Enter the start of a job."""
-        self._put(
-            Began(
-                trial=job.trial,
-                replica=replica,
-                round=job.round,
-                architecture=started.architecture,
-                parent=started.parent,
-                morphs=started.morphs,
-                point=job.point,
-                base=job.base,
-                resumes=job.resumes,
-                hyperparameters=started.hyperparameters,
-            )
-        )
+        chosen = {name: getattr(started, name) for name in ("architecture", "parent", "morphs", "hyperparameters")}
+        asked = {name: getattr(job, name) for name in ("trial", "round", "point", "base", "resumes")}
+        self._put(Began(replica=replica, **asked, **chosen))
 
     def epoch(self, trial: int, epoch: int, quality: float | None) -> None:
         """Note an epoch, which is entered when the trial is over."""

@@ -162,7 +162,7 @@ def _is_left_of_a_start(path: Path, with_space: bool) -> bool:
 
 
 def machine_problems(config: RunConfig) -> list[str]:
-    """What this machine lacks for a primary."""
+    """The reasons why this machine cannot run a primary; empty if there are none."""
     return [*package_problems(config), *port_problems(config), *limit_problems(config)]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from aiperf.cli.lines import warn
 from aiperf.clock import Clock
 from aiperf.config.settings import RunConfig
 from aiperf.errors import StorageError, UsageError
@@ -36,6 +37,10 @@ DONE = {"deadline": "reached its deadline", "completed": "completed its work"}
 """Ends after which nothing is left, and what is said of them."""
 
 
+def _say_the_wait(text: str) -> None:
+    warn(f"aiperf: {text}")
+
+
 def take_claim(paths: RunPaths, config: RunConfig, clock: Clock) -> Claim:
     """Take a run, on storage that may refuse for a while.
 
@@ -43,7 +48,7 @@ def take_claim(paths: RunPaths, config: RunConfig, clock: Clock) -> Claim:
     """
     patience = Patience(min(START_PATIENCE_S, config.storage.patience))
     try:
-        claim = Claim(paths.claims, clock, PatientDisk(patience))
+        claim = Claim.acquire(paths.claims, clock, PatientDisk(patience), show=_say_the_wait)
     except OSError as error:
         found = f"the claim in {why_not_written(paths.claims, error)}; then start the run: aiperf resume {paths.root}"
         raise StorageError([found]) from error
@@ -66,7 +71,7 @@ class Start:
     digest: tuple[Entry, ...] = ()
     """The entries that the digest begins with: of all trials so far."""
     earlier: Mapping[int, Earlier] = field(default_factory=dict)
-    """What each replica has done, as far as it counts."""
+    """Work of each replica, as far as it counts."""
 
     def rest_s(self, config: RunConfig, clock: Clock) -> float:
         """Seconds to the deadline; the whole duration before the release."""
@@ -126,7 +131,7 @@ def _released(ledger: Ledger) -> Stamped[RunReleased] | None:
 
 
 def _earlier(ledger: Ledger) -> dict[int, Earlier]:
-    """What each replica has done: trials that ended well, and the best accuracy of an epoch."""
+    """Work of each replica: trials that ended well, and the best accuracy of an epoch."""
     found: dict[int, Earlier] = {}
     for trial in ledger.trials.values():
         if trial.begun is not None:

@@ -135,7 +135,7 @@ class Cluster:
         return {**self._software, **unknown, **planned}
 
     def rank_lives(self, replica: int, start: int) -> Callable[[int], float]:
-        """Make a function that draws the seconds until one of so many ranks dies."""
+        """Make a function that draws the seconds until one of this many ranks dies."""
         mtbf_h, rng = self.machine.failures.rank_mtbf_h, self.drawn("ranks", replica, start)
         if mtbf_h is None:
             return lambda ranks: inf

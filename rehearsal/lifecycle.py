@@ -283,7 +283,7 @@ class _Conductor:
         self._outcome.primaries += 1
         number = self._outcome.primaries
         self._living.add(number)
-        claim = Claim(self._paths.claims, self._clock, machine=_PrimaryNode(number, self._living), show=lambda _: None)
+        claim = Claim.acquire(self._paths.claims, self._clock, machine=_PrimaryNode(number, self._living))
         start = self._start(claim)
         writer = HistoryWriter(self._paths, "primary", self._clock, create=self._cluster.files.create)
         for body in (start.resumption, *start.closings):

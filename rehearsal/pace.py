@@ -118,7 +118,7 @@ class Grouped:
 
 
 def plan_of(machine: MachineFile, training: Grouped, lives_s: Callable[[int], float]) -> ExchangePlan:
-    """The plan of a training; `lives_s` draws the seconds until so many ranks have a death."""
+    """The plan of a training; `lives_s` draws the seconds until one of this many ranks dies."""
     request, hybrid = training.request, training.request.hybrid
     assert hybrid is not None
     ranks = machine.node.ranks // hybrid.groups

@@ -98,7 +98,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What groups and parameter servers of a rehearsal did (`training.groups`)."""
+    """Work of the groups and parameter servers of a rehearsal (`training.groups`)."""
 
     staleness: float
     """Mean staleness of an update."""

@@ -1,4 +1,4 @@
-"""What a rehearsed training trains: its cost, its data, and its made-up facts."""
+"""The subject of a rehearsed training: its cost, its data, and its made-up facts."""
 
 import math
 import random
@@ -15,7 +15,7 @@ from aiperf.rules.rounds import learning_rate
 from aiperf.wire.messages import TrainRequest
 from rehearsal.machine.file import CurveSection, MachineFile
 from replica.agent.trial.science import cost_of
-from replica.trainer.simulated_curves import Course
+from replica.trainer.simulated_curves import SimulatedCourse
 from replica.trainer.simulated_curves.science import course_on, data_of, size_of
 
 # Learning curves: quality saturates exponentially over the epochs, with noise.
@@ -71,7 +71,7 @@ class Images(Protocol):
 class Subject:
     """A training as its time depends on it."""
 
-    course: Course
+    course: SimulatedCourse
     cost: Operations
     """Operations of an image."""
     weights: int
@@ -80,7 +80,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class AutomlCourse:
-    """The course of a network that a search has found (`Course`)."""
+    """The course of a network that a search has found (`SimulatedCourse`)."""
 
     request: TrainRequest
     network: Architecture

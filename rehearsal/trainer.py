@@ -52,7 +52,7 @@ class Bench:
     slower: float = 1.0
     """Factor by which everything takes longer here."""
     lives_s: Callable[[int], float] = field(default=lambda ranks: inf)
-    """Draws the seconds of work until one of so many ranks dies."""
+    """Draws the seconds of work until one of this many ranks dies."""
     report_s: Callable[[float], float] = field(default=lambda configured_s: configured_s)
     """Seconds until the next report of progress; its argument: as configured."""
     checkpoints: dict[Training, list[float]] = field(default_factory=dict)

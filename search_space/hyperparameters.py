@@ -34,11 +34,6 @@ def with_kernel_size(architecture: Architecture, size: int) -> Architecture:
     return Architecture(tuple(changed.get(node.name, node) for node in architecture.nodes))
 
 
-def takes_kernel_size(architecture: Architecture) -> bool:
-    """True if any block of the architecture takes the kernel size."""
-    return any(isinstance(node.layer, Conv) and node.layer.tunable_kernel for node in architecture.nodes)
-
-
 def apply_hyperparameters(architecture: Architecture, hyperparameters: Mapping[str, Value]) -> Architecture:
     """The architecture that is trained with these hyperparameters."""
     size = hyperparameters.get("kernel_size")

@@ -5,7 +5,7 @@ al. 2016, "Net2Net"). A morph does not rename nodes, so that `search_space.inher
 their weights over. With inherited weights a child computes the function of its parent.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 
@@ -178,15 +178,6 @@ def find_stream(architecture: Architecture, name: str) -> Stream:
     if stream is not None and stream.producers[0] == name:
         return stream
     raise ArchitectureError(f"cannot widen {name!r}: it is not the first convolution of a stream that can grow")
-
-
-def skip_sites(architecture: Architecture) -> Iterator[AddSkip]:
-    """Yield every skip connection that can be added."""
-    relus = deepen_sites(architecture)
-    for position, target in enumerate(relus):
-        for source in relus[:position]:
-            if _can_skip(architecture, source, target):
-                yield AddSkip(source, target)
 
 
 def _can_skip(architecture: Architecture, source: str, target: str) -> bool:

@@ -66,7 +66,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def help_of(about: str, example: str) -> dict[str, Any]:
-    """What a parser of a verb or of its action needs to print its description and an example."""
+    """Settings of the parser of a verb or its action that print a description and an example."""
     return {
         "description": about,
         "epilog": f"example:\n  {example}",

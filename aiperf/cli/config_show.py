@@ -101,7 +101,7 @@ def _written(key: str, values: Mapping[str, Mapping[str, Any]]) -> Any:
 
 
 def _sort_words(arguments: argparse.Namespace) -> None:
-    """Tell a key from a file: both are words without an option, and either may be missing."""
+    """Separate a key from a file: both are words without an option, and either may be missing."""
     first = str(arguments.config or "")
     looks_like_key = re.fullmatch(r"\w+\.\w+", first) is not None and not first.endswith(".toml")
     if arguments.key is None and looks_like_key and not Path(first).exists():

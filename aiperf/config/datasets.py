@@ -32,6 +32,9 @@ IMAGENET = Dataset("imagenet", 1_281_167, 50_000, 224, 1000, batch_size=448, max
 DIGITS = Dataset("digits", 1_437, 360, 32, 10, batch_size=64, max_epochs=8, embedded=True)
 """scikit-learn's 1,797 digits (UCI, Alpaydin and Kaynak 1998), 8 x 8 scaled up; 20 % validate."""
 
+IMAGES_BATCH = 64
+"""Default batch size of the data set `images`."""
+
 IMAGES = "images"
 """Any images in ImageNet's format: their directory gives sizes and classes. Never official."""
 
@@ -99,6 +102,6 @@ def find_dataset(name: str, data_dir: str | None) -> Dataset:
         manifest.validation.images,
         manifest.image_size,
         len(manifest.class_names),
-        batch_size=64,
+        batch_size=IMAGES_BATCH,
         max_epochs=IMAGENET.max_epochs,
     )

@@ -97,9 +97,9 @@ def read_architecture(path: Path, expected: Architecture | None = None) -> Archi
     data = read_bounded(path, SMALL.size, ArchitectureError)
     if expected is not None and data == to_json(expected).encode() and all(node.line for node in expected.nodes):
         return expected
-    usual = _as_written(data)
-    if usual is not None:
-        return usual
+    found = _as_written(data)
+    if found is not None:
+        return found
     text = parse_outside(data, str(path), bytes.decode, error=ArchitectureError, what="text")
     return from_json(text, str(path))
 

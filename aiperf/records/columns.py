@@ -201,7 +201,7 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
     for place, body in enumerate(bodies):
         if (rows := kinds.get(type(body))) is not None:
             rows.append(place)
-    phases, reports, heard, done = ([bodies[place] for place in kinds[kind]] for kind in FREQUENT)  # type: list[Any], list[Any], list[Any], list[Any]
+    phases, reports, witnessed, done = ([bodies[place] for place in kinds[kind]] for kind in FREQUENT)  # type: list[Any], list[Any], list[Any], list[Any]
     at = [heads[kinds[kind]] for kind in FREQUENT]
     codes = {phase: code for code, phase in enumerate(PHASES)}
     # Whole numbers have no NaN, so a missing one is a number that no record can have.
@@ -220,9 +220,9 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
         np.column_stack([at[0], trials, *_numbers(phases, "replica"), names]),
         np.column_stack([at[1], *_numbers(reports, *images)]),
         Witnesses(
-            np.column_stack([at[2], *_numbers(heard, "trial", "epoch", "sequence")]),
-            texts([body.writer for body in heard]),
-            texts([body.digest for body in heard]),
+            np.column_stack([at[2], *_numbers(witnessed, "trial", "epoch", "sequence")]),
+            texts([body.writer for body in witnessed]),
+            texts([body.digest for body in witnessed]),
         ),
         Epochs(
             np.column_stack([at[3], *_numbers(done, *images), *(np.array(values, np.int64) for values in right)]),

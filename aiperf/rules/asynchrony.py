@@ -14,8 +14,8 @@ WARM_UP_UPDATES = 64
 """Updates over which the rate rises linearly from 0, with more than one group: as measured."""
 
 RETURNS = 3
-"""How often the ranks of a lost group, or a server that was killed, are started again in a
-training."""
+"""Number of times that the ranks of a lost group, or a server that was killed, are started again in
+a training."""
 
 
 def momentum_of(groups: int, momentum: float) -> float:

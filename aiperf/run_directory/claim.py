@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from aiperf.cli.lines import warn
 from aiperf.clock import Clock
 from aiperf.errors import RunHeldError
 from aiperf.run_directory.disk import Disk, Stamp
@@ -48,31 +47,14 @@ class _Found:
     stamp: Stamp
 
 
-def _show(text: str) -> None:
-    warn(f"aiperf: {text}")
-
-
 class Claim:
-    """The claim on one run, from construction to `release`. `folder` is that of the run's claims.
+    """The claim on one run, from `acquire` to `release`."""
 
-    Waits up to `SILENCE_S` if the last holder cannot be seen from here, and says so (`show`).
-    Raises RunHeldError if a living primary has the run, naming its process, its node and since
-    when; OSError if the run directory cannot be written.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        clock: Clock,
-        disk: Disk | None = None,
-        machine: Machine | None = None,
-        show: Callable[[str], None] = _show,
-    ) -> None:
+    def __init__(self, folder: Path, clock: Clock, disk: Disk, machine: Machine) -> None:
         self._folder = folder
         self._clock = clock
-        self._disk = disk or Disk()
-        self._machine = machine or Machine()
-        self._show = show
+        self._disk = disk
+        self._machine = machine
         self._token = secrets.token_hex(8)
         self.number = 0
         """Above that of every earlier claim on the run."""
@@ -81,20 +63,38 @@ class Claim:
         self._touched_s = clock.monotonic_s()
         self.lost: RunHeldError | None = None
         """Names the primary that has taken the run over since."""
-        while not self._take(_last(self._disk, folder)):
-            clock.pause(RETRY_S)
 
-    def _take(self, last: _Found | None) -> bool:
+    @classmethod
+    def acquire(
+        cls,
+        folder: Path,
+        clock: Clock,
+        disk: Disk | None = None,
+        machine: Machine | None = None,
+        show: Callable[[str], None] = lambda _: None,
+    ) -> Self:
+        """Claim the run. `folder` is that of its claims.
+
+        Waits up to `SILENCE_S` if the last holder cannot be seen from here, and says so (`show`).
+        Raises RunHeldError if a living primary has the run, naming its process, its node and since
+        when; OSError if the run directory cannot be written.
+        """
+        claim = cls(folder, clock, disk or Disk(), machine or Machine())
+        while not claim._take(_last(claim._disk, folder), show):
+            clock.pause(RETRY_S)
+        return claim
+
+    def _take(self, last: _Found | None, show: Callable[[str], None]) -> bool:
         """Publish the claim that follows the last one; False if another taker was faster."""
         if last is not None:
-            certain = self._await_end(last)
+            certain = self._await_end(last, show)
             if certain is None:
                 return False
             # Passed on: a primary that was only silent may come back under any later holder.
             self.alone = certain and last.holder.alone
         return self._publish(last.number + 1 if last is not None else 1)
 
-    def _await_end(self, last: _Found) -> bool | None:
+    def _await_end(self, last: _Found, show: Callable[[str], None]) -> bool | None:
         """Wait until the last holder is over: True for certain, False if it is only silent.
 
         None if its claim is not the last one any more. Raises RunHeldError if it lives.
@@ -103,13 +103,13 @@ class Claim:
             return True
         lives = self._machine.lives(last.holder)
         if lives is None:
-            return self._watch(last)
+            return self._watch(last, show)
         if lives:
             raise _held(self._folder, last.holder)
         return True
 
-    def _watch(self, last: _Found) -> bool | None:
-        self._show(f"waiting up to {SILENCE_S:.0f} s to see whether this run's primary is alive: {last.holder.named}")
+    def _watch(self, last: _Found, show: Callable[[str], None]) -> bool | None:
+        show(f"waiting up to {SILENCE_S:.0f} s to see whether this run's primary is alive: {last.holder.named}")
         began_s = self._clock.monotonic_s()
         while self._clock.monotonic_s() - began_s <= SILENCE_S:
             self._clock.pause(LOOK_INTERVAL_S)

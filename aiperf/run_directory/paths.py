@@ -296,7 +296,7 @@ def _files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 SEE = "see what there is: aiperf dashboard"
-"""What to type if a path is no run."""
+"""The advice if a path is not a run."""
 
 
 def open_run(path: Path) -> RunPaths:

@@ -23,7 +23,7 @@ MOST_REASON = 150
 
 
 def screened_by(folder: Path, now_ms: int) -> Screened:
-    """What a screening says, for the record of a run. Raises UsageError if it is too old."""
+    """The result of a screening, for the record of a run. Raises UsageError if it is too old."""
     outcome = read_outcome(folder)
     try:
         age_s = (now_ms - parse_utc(outcome.at)) / 1000

@@ -74,7 +74,7 @@ def bus_bandwidth(timed: Timed, ranks: int) -> float:
 
 
 def rounds(count: int) -> list[list[tuple[int, int]]]:
-    """Pairs of so many players, in rounds in which each plays at most once, until all have met.
+    """Pairs of this many players, in rounds in which each plays at most once, until all have met.
 
     The circle method (Kirkman 1847): one stays, the others move on by one place.
     """
@@ -140,7 +140,7 @@ def best(meeting: Meeting) -> dict[str, tuple[float, float]]:
 
 
 def rows_of(node: str, pairs: Sequence[Meeting]) -> list[Row]:
-    """What the pairs of a node say of it: its best rate of each kind with any other node.
+    """The rows of a node by its pairs: its best rate of each kind with any other node.
 
     A slow link of another node is in one of the pairs, its own slow link in all of them. The spread
     is that of the median of the blocks.
@@ -168,7 +168,7 @@ def library_of(meetings: Iterable[Meeting]) -> str:
 
 
 def inside_rows(meeting: Meeting, model: str, library: str) -> list[Row]:
-    """What the exchanges between the accelerators of a node, of this model, say of it."""
+    """The rows of a node by the exchanges between its accelerators, of this model."""
     kind = f"{meeting.ranks} x {model}, {library}"[:1000]
     if meeting.problem is not None:
         return [Row(device=WHOLE_NODE, kind=kind, measure=f"{INSIDE}all_reduce", problem=meeting.problem)]

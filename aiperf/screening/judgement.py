@@ -77,8 +77,8 @@ FEWEST = 3
 LIMITS = ((3, 56.0), (4, 11.0), (5, 14.0), (6, 8.0), (7, 8.7), (8, 6.7), (10, 6.9), (12, 6.1), (16, 5.6), (24, 5.0))
 """Deviations below the median by the number of devices from which on they are rare.
 
-The smallest of so many normal values is further away in one case of a hundred (drawn 200,000 times
-for each number); the spread of few values is often small by chance.
+The smallest of this many normal values is further away in one case of a hundred (drawn 200,000
+times for each number); the spread of few values is often small by chance.
 """
 
 MANY = 5.0
@@ -125,7 +125,7 @@ class Finding:
 
 
 def limit_for(devices: int) -> float:
-    """The deviations below the median that few of so many normal values exceed."""
+    """The deviations below the median that few of this many normal values exceed."""
     for (low, limit), (high, _) in pairwise(LIMITS):
         if low <= devices < high:
             return limit

@@ -188,7 +188,7 @@ def with_patience(action: Callable[[], T], what: object) -> T:
 
 
 class Waits:
-    """Tells when a process begins to wait for storage, and when it can write again.
+    """Reports when a process begins to wait for storage, and when it can write again.
 
     `note` gets the reason, and "" at the end; it is called in any thread, never twice at once.
     """

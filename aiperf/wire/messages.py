@@ -87,7 +87,7 @@ class Job(Message, tag="job", frozen=True, kw_only=True):
     workload: str | None = None
     """The scientific workload to train; None: a training of an AutoML round."""
     instance: int | None = None
-    """Which model of that workload, from 0."""
+    """Number of the model of that workload, from 0."""
 
 
 class Cancel(Message, tag="cancel", frozen=True, kw_only=True):

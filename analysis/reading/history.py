@@ -255,9 +255,9 @@ def _refusal(data: bytes) -> str:
     if words := translated(data):
         return words
     if lines > FEW_LINES:
-        strange = lines - data.count(b'\n{"version":') - 1  # the first line has no newline before it
-        if strange > FEW_LINES:
-            return f"{strange:,} of its {lines:,} lines are not records"
+        unexpected = lines - data.count(b'\n{"version":') - 1  # the first line has no newline before it
+        if unexpected > FEW_LINES:
+            return f"{unexpected:,} of its {lines:,} lines are not records"
     return ""
 
 

@@ -129,7 +129,7 @@ class StepSettings(_Part):
 
 
 class _Recorded(_Part):
-    """Where and when a step was recorded; empty in files of earlier versions."""
+    """The place and time of a recorded step; empty in files of earlier versions."""
 
     settings: StepSettings
     software: str = ""

@@ -72,7 +72,7 @@ class _Accelerator(CardHealth, gc=False):
 
 
 class _Activity(msgspec.Struct, gc=False):
-    """What DCGM measured of an accelerator, as shares of its cycles."""
+    """DCGM's measures of an accelerator, as shares of its cycles."""
 
     multiprocessors: float = msgspec.field(default=np.nan, name="DCGM_FI_PROF_SM_ACTIVE")
     tensor_cores: float = msgspec.field(default=np.nan, name="DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")
@@ -136,16 +136,16 @@ def _counters(samples: Sequence[_Line]) -> Counters:
 
 
 def _lines(file: Path) -> Iterator[bytes | None]:
-    """The lines of a file; None for one whose seal is broken, or missing after a sealed one."""
-    seals = False
+    """The lines of a file; None for one without its checksum, or with a wrong one."""
+    required = False
     try:
         with file.open("rb") as stream:
             while line := stream.readline(MOST_LINE_BYTES):
-                sealed = is_sealed(line)
-                # Once a line of a file is sealed all later ones are: one without a seal was added
+                there = is_sealed(line)
+                # Once a line of a file has a checksum all later ones have: one without it was added
                 # or changed.
-                seals = seals or sealed
-                yield line if seals == sealed and not (sealed and is_broken(line)) else None
+                required = required or there
+                yield line if required == there and not (there and is_broken(line)) else None
     except OSError:
         yield None
 

@@ -76,11 +76,6 @@ class Telemetry:
     hosts: Mapping[str, str] = field(default_factory=dict)
     """The node of each writer: of several, the first that was sampled, which is its agent's."""
 
-    @property
-    def unreadable_lines(self) -> int:
-        """Lines of all files that cannot be read."""
-        return sum(self.unreadable.values())
-
     def energy(self, start_ms: int, moments_ms: Series) -> tuple[Series | None, Series | None]:
         """Joules up to each moment, of all accelerators and of all CPUs; None if unknown."""
         every = np.concatenate([[float(start_ms)], moments_ms])

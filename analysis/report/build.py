@@ -240,7 +240,7 @@ def _verdict(
 
 
 def _description(data: RunData) -> tuple[DescribedPart, ...]:
-    """What people have declared of the system, and what its nodes say, each node once."""
+    """The description of the system by its owners and by its nodes, each node once."""
     nodes = {facts.host or f"replica {replica}": facts.as_recorded() for replica, facts in data.system.items()}
     found = describe(data.manifest.config.system.model_dump(), [*nodes.values()])
     return tuple(DescribedPart(**asdict(each)) for each in found)

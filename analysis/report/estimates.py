@@ -134,7 +134,7 @@ class EffectPart(Part):
     slow: bool
     """True if it is slower by 5 % or more, and by more than chance explains."""
     phase: str | None
-    """What differs, of a slow replica: quota, clocks, processors, or a phase of the report; else
+    """The difference of a slow replica: quota, clocks, processors, or a phase of the report; else
     null.
     """
     evidence: str | None
@@ -232,7 +232,7 @@ class DescribedPart(Part):
     words: str
     """Meaning of the field."""
     text: str
-    """What is known; values in which nodes differ have the number of nodes that have them."""
+    """The known values; those in which nodes differ have the number of nodes that have them."""
     source: Literal["declared", "measured"]
     """declared: `[system]` of the configuration says so; measured: the nodes found it out."""
 

@@ -25,7 +25,7 @@ def code(phase: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
+class PhaseStarts:
     """A row for each beginning of a phase: UTC milliseconds, code of the phase, trial or -1."""
 
     times_ms: Column
@@ -33,21 +33,21 @@ class Moments:
     trials: Column
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, int, int]]) -> Moments:
+    def of(cls, rows: Sequence[tuple[int, int, int]]) -> PhaseStarts:
         """The columns of some rows."""
         return cls(*np.array(rows, np.int64).reshape(-1, 3).T)
 
-    def only(self, wanted: NDArray[np.generic]) -> Moments:
+    def only(self, wanted: NDArray[np.generic]) -> PhaseStarts:
         """Some of the rows, by marks or by places."""
-        return Moments(self.times_ms[wanted], self.phases[wanted], self.trials[wanted])
+        return PhaseStarts(self.times_ms[wanted], self.phases[wanted], self.trials[wanted])
 
 
-def joined(parts: Sequence[Moments]) -> Moments:
+def joined(parts: Sequence[PhaseStarts]) -> PhaseStarts:
     """The rows of all parts, one part after another."""
-    return Moments(*(np.concatenate([getattr(part, name) for part in parts]) for name in Moments.__slots__))
+    return PhaseStarts(*(np.concatenate([getattr(part, name) for part in parts]) for name in PhaseStarts.__slots__))
 
 
-def moments_of(entry: ReplicaLedger, writer: str, offset_ms: int) -> Moments:
+def moments_of(entry: ReplicaLedger, writer: str, offset_ms: int) -> PhaseStarts:
     """The beginnings of all phases that a writer of a replica recorded, on the primary's clock.
 
     They are in order of time. Of several in one millisecond, the last that was written is the phase
@@ -55,7 +55,7 @@ def moments_of(entry: ReplicaLedger, writer: str, offset_ms: int) -> Moments:
     """
     own = entry.phases.get(writer, rows_of(7))
     own = own[np.lexsort((own[:, SEQUENCE], own[:, TIME]))]
-    return Moments(own[:, TIME] - offset_ms, own[:, PHASE], own[:, TRIAL])
+    return PhaseStarts(own[:, TIME] - offset_ms, own[:, PHASE], own[:, TRIAL])
 
 
 Seconds = NDArray[np.float64]
@@ -81,7 +81,7 @@ class Spans:
     ends_s: Seconds
 
     @classmethod
-    def between(cls, moments: Moments, start_ms: int, end_ms: int) -> Spans:
+    def between(cls, moments: PhaseStarts, start_ms: int, end_ms: int) -> Spans:
         """The phases from each moment to the next one, as far as they are within a run."""
         begins = np.maximum(moments.times_ms[:-1], start_ms)
         ends = np.minimum(moments.times_ms[1:], end_ms)

@@ -344,7 +344,7 @@ class Report(Part):
     health: HealthPart | None = None
     """Health of the nodes by their samples; null in reports of earlier versions."""
     places: tuple[PlacePart, ...] | None = None
-    """Where the ranks ran, the remarkable places first; null in reports of earlier versions."""
+    """Places of the ranks, the remarkable ones first; null in reports of earlier versions."""
     description: tuple[DescribedPart, ...] = ()
     """Description of the system, as far as it is known; none in reports of earlier versions."""
     primary: dict[str, str | int | float | None] | None = None

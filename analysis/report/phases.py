@@ -13,7 +13,7 @@ import numpy as np
 
 from aiperf.records.entries import ReplicaLedger
 from analysis.reading.run_data import RunData
-from analysis.report.intervals import DOWN, Moments, Span, Spans, code, joined, moments_of
+from analysis.report.intervals import DOWN, PhaseStarts, Span, Spans, code, joined, moments_of
 from analysis.report.model import ReplicaPart
 
 INTERVALS = 100
@@ -60,13 +60,13 @@ def spans(data: RunData, entry: ReplicaLedger) -> Spans:
     """
     start_ms, end_ms = data.start_ms, data.end_ms
     if start_ms is None:
-        return Spans.between(Moments.of([]), 0, 0)
+        return Spans.between(PhaseStarts.of([]), 0, 0)
     lives = sorted((_life(data, entry, writer) for writer in _writers(entry)), key=lambda life: int(life.times_ms[0]))
-    every = joined([Moments.of([]), *lives])
+    every = joined([PhaseStarts.of([]), *lives])
     # At equal times, one life ends before the next begins.
     moments = every.only(np.argsort(every.times_ms, kind="stable"))
     # It is down until its first life begins; the moment at the end closes the last span.
-    begin, end = (Moments.of([(time_ms, code(DOWN), -1)]) for time_ms in (start_ms, end_ms))
+    begin, end = (PhaseStarts.of([(time_ms, code(DOWN), -1)]) for time_ms in (start_ms, end_ms))
     return Spans.between(joined([begin, moments, end]), start_ms, end_ms)
 
 
@@ -75,7 +75,7 @@ def _writers(entry: ReplicaLedger) -> list[str]:
     return sorted({arrival.body.writer for arrival in entry.arrivals} | {*entry.phases})
 
 
-def _life(data: RunData, entry: ReplicaLedger, writer: str) -> Moments:
+def _life(data: RunData, entry: ReplicaLedger, writer: str) -> PhaseStarts:
     """The phases of one writer, from its arrival to its death, in order."""
     own = moments_of(entry, writer, data.ledger.offsets_ms.get(writer, 0))
     arrivals = [arrival.time_ms for arrival in entry.arrivals if arrival.body.writer == writer]
@@ -85,9 +85,9 @@ def _life(data: RunData, entry: ReplicaLedger, writer: str) -> Moments:
     lived = arrived_ms <= own.times_ms
     if died_ms is not None:
         lived &= own.times_ms < died_ms
-    life = [Moments.of([(arrived_ms, code("idle"), -1)]), own.only(lived)]
+    life = [PhaseStarts.of([(arrived_ms, code("idle"), -1)]), own.only(lived)]
     if died_ms is not None:
-        life.append(Moments.of([(max(arrived_ms, died_ms), code(DOWN), -1)]))
+        life.append(PhaseStarts.of([(max(arrived_ms, died_ms), code(DOWN), -1)]))
     return joined(life)
 
 

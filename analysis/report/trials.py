@@ -151,7 +151,7 @@ def chosen_by_failure(data: RunData) -> int:
     """Trainings that failed or were cancelled, so that the search went on without them.
 
     Not one that failed for its machine, if another one resumes it, or if its replica was given none
-    since by the same primary: the kind of a failure is a word of whoever let it fail.
+    since by the same primary: the kind of a failure is a word of the program that let it fail.
     """
     trials = data.ledger.trials
     issued = [trial.issued for _, trial in sorted(trials.items()) if trial.issued is not None]

@@ -282,7 +282,7 @@ class Acceptance:
     started: str | None
     """UTC of its release."""
     machine: tuple[Difference, ...] = ()
-    """How the machine of the baseline (first) differs from that of the run (second)."""
+    """Differences between the machines of the baseline (first) and of the run (second)."""
 
     @property
     def failed(self) -> tuple[Criterion, ...]:

@@ -68,7 +68,7 @@ class Compliance:
     differences: tuple[str, ...]
     details: tuple[str, ...] = ()
     """Other fields of a stored report that are not as recomputed: late samples change some of them,
-    and so does whoever edits it. Nothing is made from them."""
+    and so does an editor. Nothing is made from them."""
     damages: tuple[Damage, ...] = ()
     """Damages of the run's records; none are known of a bare report."""
     dating: Dating = NOT_ASKED

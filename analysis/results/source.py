@@ -183,7 +183,7 @@ def _unwound_by_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     for number, handler in before.items():
-        # Whoever ignores a signal, such as nohup, or handles it, is left alone.
+        # A program that ignores a signal, such as nohup, or handles it, is left alone.
         if handler == signal.SIG_DFL:
             signal.signal(number, leave)
     try:

@@ -194,7 +194,7 @@ def execute_rank(arguments: argparse.Namespace, repeat: Repeat | None) -> int:
 
 
 def _orders(by: Order | ScienceOrder | None, suite: str | None) -> tuple[Order, ScienceOrder]:
-    """What both suites are sorted by. Raises UsageError if the order is not of the suite."""
+    """The orders of both suites. Raises UsageError if the order is not of the suite."""
     order: Order = "score"
     models: ScienceOrder = "time"
     for name in ORDERS:

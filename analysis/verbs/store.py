@@ -27,7 +27,7 @@ IN_WORDS = {
     "known": "there already",
     "kept": "not taken: the store has a better copy of the run",
 }
-"""What adding a result did."""
+"""The effect of adding a result, in words."""
 
 DATE = len("2026-01-31 12:00")
 

@@ -118,7 +118,7 @@ async def conduct(paths: RunPaths, config: RunConfig, socket: str, seconds: floa
     measured, clock, records = Measured(socket), SystemClock(), Patience(60)
     display = PatientDisplay(FailSafeDisplay(LineDisplay(io.StringIO(), clock)))
     late: list[float] = []
-    with Claim(paths.claims, clock) as claim, HistoryWriter(paths, "primary", clock, records) as writer:
+    with Claim.acquire(paths.claims, clock) as claim, HistoryWriter(paths, "primary", clock, records) as writer:
         context = RunContext(config, paths, measured, writer, display, open_work(config), claim, measured)
         dispatcher = Dispatcher(context)
         writer.in_background(lambda _: dispatcher.interrupt())

@@ -22,7 +22,7 @@ def measure(scratch: Path) -> dict[str, float]:
     config = load_config(overrides={"run.replicas": REPLICAS, "run.duration": "12h"})
     paths, view = made_in_progress(scratch / "scrape", config)
     clock, took = SystemClock(), list[float]()
-    with Claim(paths.claims, clock):
+    with Claim.acquire(paths.claims, clock):
         display = SnapshotDisplay(paths, config, clock)
         display.refresh(view)
         program = [sys.executable, "-m", "aiperf", "dashboard", str(paths.root)]

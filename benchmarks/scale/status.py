@@ -25,7 +25,7 @@ def measure(scratch: Path) -> dict[str, float]:
     config = load_config(overrides={"run.replicas": REPLICAS, "run.duration": "12h"})
     (paths, view), clock = made_in_progress(scratch / "status", config), SystemClock()
     walls, cpus = list[float](), list[float]()
-    with Claim(paths.claims, clock):
+    with Claim.acquire(paths.claims, clock):
         for _ in range(CALLS):
             SnapshotDisplay(paths, config, clock).refresh(view)
             wall_s, cpu_s = ask(paths.root, "running")

@@ -20,7 +20,7 @@ ReplicaState = Literal["starting", "ready", "working", "lost", "finished"]
 
 
 class Earlier(NamedTuple):
-    """What a replica did before the run was resumed."""
+    """Work of a replica before the run was resumed."""
 
     trials: int = 0
     best_accuracy: float | None = None

@@ -66,8 +66,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A finding about one replica, before equal ones are put together."""
+class Remark:
+    """A remark about one replica, before equal ones are put together."""
 
     replica: int
     status: Status
@@ -75,10 +75,10 @@ class Said:
     remedy: str = ""
 
 
-def together(check: str, said: Iterable[Said]) -> list[Finding]:
+def together(check: str, remarks: Iterable[Remark]) -> list[Finding]:
     """A finding for each different text, with the replicas that it is about; failed ones first."""
     groups: dict[tuple[Status, str, str], list[int]] = {}
-    for item in said:
+    for item in remarks:
         groups.setdefault((item.status, item.found, item.remedy), []).append(item.replica)
     order: tuple[Status, ...] = ("failed", "warning", "not examined", "ok")
     return [

@@ -118,7 +118,7 @@ class SlurmLauncher:
         return jobs.pop()
 
     def _division(self) -> dict[str, str]:
-        """Tell the agent what SLURM divides among the replicas of a node, if they share one."""
+        """The variables of what SLURM divides among the replicas of a node, if they share one."""
         given = self._part or self._request
         if self.per_node == 1 or given is None:
             return {}

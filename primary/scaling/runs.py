@@ -29,7 +29,7 @@ Batch = Literal["global", "rank"]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How the runs of a series differ.
+    """The difference between the runs of a series.
 
     Weak: the work grows with the machine. Strong: the work stays. A replica with more ranks keeps
     its global batch (`global`), of which each rank gets its part, or the batch of a rank (`rank`).

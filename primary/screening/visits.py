@@ -222,7 +222,7 @@ async def within(together: Together, visit: Visit, work: Callable[[], Awaitable[
 
 
 async def _explained(visit: Visit) -> str:
-    """What is known of an unexpected end, and the end of the node's log."""
+    """The known reason of an unexpected end, and the end of the node's log."""
     known = await visit.process.explain() if visit.process is not None else ""
     last = await asyncio.to_thread(last_lines, visit.log) if visit.log.exists() else ""
     return f"{f'; {known}' if known else ''}{f'; the end of its log: {last}' if last else ''}"

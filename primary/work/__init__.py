@@ -1,18 +1,24 @@
-"""Work lists by name: they decide what a replica does next. Register a new kind of work here."""
+"""Work lists: they decide what a replica does next."""
+
+from collections.abc import Callable, Mapping
 
 from aiperf.config.settings import RunConfig
 from aiperf.records.ledger import Ledger
-from aiperf.registry import Registry
-from primary.work.contract import OpenWorkList, WorkList
+from primary.work.automl import AutomlRounds
+from primary.work.contract import WorkList
+from primary.work.suite import Suite
 
-WORK_LISTS: Registry[OpenWorkList] = Registry(
-    "work list", {"automl": "primary.work.automl:AutomlRounds", "science": "primary.work.suite:Suite"}
-)
+WORK_LISTS: Mapping[str, Callable[[RunConfig, Ledger], WorkList]] = {"automl": AutomlRounds, "science": Suite}
+"""Work lists by the suite of a run (`run.suite`)."""
 
 
 def open_work(config: RunConfig, ledger: Ledger | None = None) -> WorkList:
-    """The work of a new run, or of a run that is resumed from its ledger."""
-    return WORK_LISTS.load(config.run.suite)(config, ledger or Ledger())
+    """The work of a run from its ledger; an empty ledger, or none, is a run that begins.
+
+    Trainings in progress in the ledger are interrupted. New ids are higher than all that were
+    issued.
+    """
+    return WORK_LISTS[config.run.suite](config, ledger or Ledger())
 
 
-__all__ = ["WORK_LISTS", "OpenWorkList", "WorkList", "open_work"]
+__all__ = ["WORK_LISTS", "WorkList", "open_work"]

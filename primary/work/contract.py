@@ -2,8 +2,6 @@
 
 from typing import Protocol
 
-from aiperf.config.settings import RunConfig
-from aiperf.records.ledger import Ledger
 from aiperf.wire.messages import Finished, Job
 
 
@@ -27,14 +25,3 @@ class WorkList(Protocol):
 
     def lost(self, replica: int, job: Job, began: bool) -> None:
         """Note that a replica was lost while it worked on a job."""
-
-
-class OpenWorkList(Protocol):
-    """Makes the work list of a run from its ledger; an empty ledger is a run that begins.
-
-    Trainings in progress in the ledger are interrupted. New ids are higher than all that were
-    issued.
-    """
-
-    def __call__(self, config: RunConfig, ledger: Ledger, /) -> WorkList:
-        """Make the work list."""

@@ -111,7 +111,7 @@ _SIMULATED = "simulated trainer"
 
 
 def _other_head(head: str, expected: str | None) -> Iterator[str]:
-    # Whoever knows the nonce could change a record until other epochs are drawn.
+    # A person who knows the nonce could change a record until other epochs are drawn.
     if expected not in (None, head):
         yield f"its head is {head}, the statement of the submission names {expected}"
 

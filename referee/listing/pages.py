@@ -164,7 +164,7 @@ def _note(listed: Listed) -> str:
 
 
 def _besides(edition: Edition) -> dict[str, Any]:
-    """What an edition has besides its rows."""
+    """The parts of an edition in addition to its rows."""
     return {
         "edition": edition.name,
         "same": [{"place": place, "kept": kept} for place, kept in edition.same],

@@ -1,4 +1,4 @@
-"""What a list keeps of an archive: its recomputed report without trials, and the report's page.
+"""The parts of an archive that a list keeps: its recomputed report without trials, and its page.
 
 Both are kept under the archive's SHA-256, and hold as long as the program that made them is the
 same.
@@ -46,7 +46,7 @@ SHOWN = 20
 
 
 class Facts(Part):
-    """What was found in an archive. Without a report it could not be read."""
+    """The facts that were found in an archive. Without a report it could not be read."""
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 

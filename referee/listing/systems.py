@@ -20,7 +20,7 @@ HIDDEN = frozenset({"page", "run", "source"})
 MOST_SLUG, MOST_TEXT = 40, 500
 
 PEOPLE = frozenset({"site", "vendor", "year", "price"})
-"""What people say of a system in fields that MLPerf does not have."""
+"""The fields of a system that people fill in and that MLPerf does not have."""
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class _Trial:
 
 
 class DigestedTrials:
-    """The trials that a digest tells of."""
+    """The trials of a digest."""
 
     def __init__(self, lines: Lines, paths: RunPaths) -> None:
         self._lines = lines
@@ -333,7 +333,7 @@ class _LastStarts(dict[int, tuple[int, str, int]]):
 
 
 class RecordedTrials:
-    """The trials that the raw records tell of."""
+    """The trials of the raw records."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

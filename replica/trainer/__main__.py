@@ -42,7 +42,6 @@ from replica.trainer.settings import (
     yield_to_warm_up,
 )
 from replica.trainer.temporary import temporary_files_of_its_own
-from workloads import DEFAULT_WORKLOAD, WORKLOADS
 
 if TYPE_CHECKING:
     from replica.trainer.ready import ReadyTraining
@@ -170,8 +169,9 @@ def _ready(
 
         return ReadyScience(framework, request, collective, clock)
     from replica.trainer.ready import ReadyTraining  # noqa: PLC0415
+    from workloads.classification import CLASSIFICATION  # noqa: PLC0415
 
-    return ReadyTraining(framework, WORKLOADS.load(DEFAULT_WORKLOAD), request, collective, clock)
+    return ReadyTraining(framework, CLASSIFICATION, request, collective, clock)
 
 
 def kind_of(error: Exception, framework: Framework | None) -> str:

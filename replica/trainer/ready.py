@@ -20,7 +20,7 @@ from replica.trainer.model import builder, built, optimisers, weights
 from replica.trainer.model.weights import BestWeights
 from replica.trainer.schedules import linear_rate
 from replica.trainer.training import TrainingInputs, built_facts
-from workloads import Workload
+from workloads.contract import Workload
 
 
 class ReadyTraining:

@@ -27,7 +27,7 @@ from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Channel, Reporter
 from replica.trainer.settings import RankSettings, framework_variables, read_settings
-from replica.trainer.simulated_curves import Course, course_of
+from replica.trainer.simulated_curves import SimulatedCourse, course_of
 from replica.trainer.simulated_groups.epochs import Alone, Epochs, InGroups
 from replica.trainer.simulated_groups.paces import ExchangePlan, GroupPace, ServerPace, parameter_sizes, server_bytes
 
@@ -97,7 +97,7 @@ class Pretence:
 
     begin: Begin
     settings: SimulatedSection
-    course: Course
+    course: SimulatedCourse
     ranks: int
     """Ranks of a group."""
 
@@ -140,7 +140,7 @@ def _epochs(request: TrainRequest, pretence: Pretence, first_epoch: int) -> Epoc
 
 
 def _plan_of(
-    request: TrainRequest, settings: SimulatedSection, course: Course, ranks: int, first_epoch: int
+    request: TrainRequest, settings: SimulatedSection, course: SimulatedCourse, ranks: int, first_epoch: int
 ) -> ExchangePlan:
     """Plan a training of groups of `ranks` ranks: an epoch takes about `epoch_seconds`."""
     hybrid = request.hybrid

@@ -27,22 +27,16 @@ SEAMS = {
     "primary.launchers:LAUNCHERS": "tests/contract/primary/test_launchers.py",
     "primary.doctor.checks:CHECKS": "tests/unit/primary/test_doctor_checks.py",
     "primary.managers:MANAGERS": "tests/contract/primary/test_managers.py",
-    "primary.work:WORK_LISTS": "tests/contract/primary/test_work_lists.py",
     "replica.measure.micro.stacks:STACKS": "tests/contract/test_micro_stacks.py",
     "replica.measure.profile.networks:NETWORK_STEPS": "tests/contract/trainer/test_network_steps.py",
     "replica.search.strategies:STRATEGIES": "tests/contract/search/test_search_strategies.py",
     "replica.search.tuners:TUNERS": "tests/contract/search/test_tuners.py",
-    "replica.trainer.simulated_curves:SIMULATED_CURVES": "tests/contract/trainer/test_simulated_curves.py",
     "replica.trainer.programs:TRAINERS": "tests/contract/trainer/test_trainers.py",
     "replica.trainer.frameworks:FRAMEWORKS": "tests/contract/trainer/frameworks/test_frameworks.py",
-    "replica.trainer.updates:UPDATES": "tests/contract/trainer/test_updates.py",
-    "replica.trainer.servers.optimisers:SERVER_OPTIMISERS": "tests/contract/trainer/servers/test_server_optimisers.py",
     "replica.trainer.starters:STARTERS": "tests/contract/trainer/test_rank_starters.py",
-    "replica.trainer.collectives:COLLECTIVES": "tests/contract/trainer/test_collectives.py",
     "replica.trainer.tasks:TASKS": "tests/contract/trainer/frameworks/test_tasks.py",
     "replica.trainer.data:SOURCES": "tests/contract/trainer/test_data_sources.py",
     "workloads.science:SCIENCE": "tests/contract/test_science_workloads.py",
-    "workloads:WORKLOADS": "tests/contract/trainer/test_workloads.py",
 }
 """Every registry that has a suite (module and name), and the suite that runs over it."""
 

@@ -67,10 +67,10 @@ class Claims:
         folders = folder / "dead", folder / "alive"
         child = os.fork()
         if child == 0:
-            Claim(folders[0], SystemClock())
+            Claim.acquire(folders[0], SystemClock())
             os._exit(9)
         os.waitpid(child, 0)
-        Claim(folders[1], SystemClock())
+        Claim.acquire(folders[1], SystemClock())
         dead, alive = ((each / "000001.json").read_bytes() for each in folders)
         return cls(alive, dead)
 

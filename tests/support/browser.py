@@ -85,3 +85,7 @@ def errors_of_html(pages: Sequence[Path]) -> list[str]:
     )
     messages = json.loads(done.stderr)["messages"]
     return [f"{message['url']} {message['message']}" for message in messages if message["type"] == "error"]
+
+
+def drawn(browser: Chrome) -> bool:
+    return bool(browser.execute_script("return document.documentElement.dataset.drawn === 'yes'"))

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
+from aiperf.run_directory.paths import RunPaths, open_run
+from tests.support.folders import GOLDEN
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.processes import ask, command, processes_with, words_of
 
@@ -181,3 +184,10 @@ def interrupt_series(output: Path, *words: str, orphan: bool) -> None:
         for run in sorted(output.glob("replicas-*"))
     ]
     assert ends == [["completed"]] * 3
+
+
+def unpacked(folder: Path) -> RunPaths:
+    """An interrupted simulated run of version 0.1.0 with two replicas and 36 trials."""
+    with tarfile.open(GOLDEN / "run-0.1.0.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return open_run(folder / "run-0.1.0")

@@ -1,13 +1,17 @@
 """README and docs agree with the program."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+from aiperf.cli.packages import PACKAGES
 from tests.support.documentation.commands import documents
 from tests.support.folders import ROOT
 from tools.make_docs import stale
+
+QUESTION = re.compile(r"(What|How|Where|Who|Whether|Why|Which|Nothing)\b")
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -34,6 +38,20 @@ def test_every_setting_and_every_module_is_described() -> None:
     text = "".join(path.read_text() for path in (ROOT / "docs" / "reference").glob("*.md"))
     empty = [line for line in text.splitlines() if line.startswith("|") and line.endswith("|  |")]
     assert empty == []
+
+
+@pytest.mark.parametrize("room", PACKAGES)
+def test_docstrings_open_with_a_noun_phrase_or_an_imperative(room: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{text.lineno}: {text.value.strip().splitlines()[0]}"
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in node.body
+        if isinstance(statement, ast.Expr) and isinstance(text := statement.value, ast.Constant)
+        if isinstance(text.value, str) and QUESTION.match(text.value.strip())
+    ]
+    assert wrong == [], "CONTRIBUTING.md, Voice"
 
 
 def test_every_path_of_the_architecture_page_exists() -> None:

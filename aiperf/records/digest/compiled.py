@@ -13,18 +13,7 @@ from aiperf.records.ledger import Ledger
 
 def began_of(started: TrialStarted) -> Began:
     """The entry of a trial's start."""
-    return Began(
-        trial=started.trial,
-        replica=started.replica,
-        round=started.round,
-        architecture=started.architecture,
-        parent=started.parent,
-        morphs=started.morphs,
-        point=started.point,
-        base=started.base,
-        resumes=started.resumes,
-        hyperparameters=started.hyperparameters,
-    )
+    return Began(**{name: getattr(started, name) for name in Began.__struct_fields__})
 
 
 def over_of(trial: TrialLedger, how: How, epochs: Collection[int]) -> Over:

@@ -103,8 +103,3 @@ class DigestReader:
 
     def _named(self, segment: Path) -> str:
         return str(segment.relative_to(self._paths.root))
-
-
-def read_digest(paths: RunPaths, primary: str) -> list[Line]:
-    """All entries of a digest. Raises DigestDamagedError, OSError."""
-    return list(DigestReader(paths, primary).read_new())

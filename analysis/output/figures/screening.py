@@ -94,7 +94,7 @@ def _by_node(by_device: dict[tuple[str, str], dict[str, float]]) -> dict[tuple[s
 
 
 def _labels(names: Sequence[str], bad: int) -> dict[int, str]:
-    """The texts beside rows, of which bad ones come first."""
+    """The texts next to rows, of which bad ones come first."""
     if len(names) <= MOST_LABELS:
         return dict(enumerate(names))
     return {0: f"{bad} bad"} if bad else {}

@@ -56,7 +56,7 @@ def _facts(data: RunData, trial: TrialPart) -> dict[str, str]:
 
 
 def _compiled(data: RunData, number: int) -> str:
-    """What its trainer compiled, as the trainer said; empty if no record says it."""
+    """The parts that its trainer compiled, as the trainer said; empty if no record says it."""
     entry = data.ledger.trials.get(number)
     return (entry.built.compiled or "") if entry is not None and entry.built is not None else ""
 

@@ -146,7 +146,7 @@ def slowness(part: EffectPart) -> str:
 
 
 def health(part: HealthPart) -> str:
-    """What the samples say about the health of the nodes, in a sentence."""
+    """The health of the nodes by the samples, in a sentence."""
     if not part.recorded:
         return "Not known: no sample of a node within the run says anything about its health."
     who = f"{count(part.nodes, 'node')} {'was' if part.nodes == 1 else 'were'} sampled"

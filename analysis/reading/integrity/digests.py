@@ -31,7 +31,7 @@ from aiperf.records.digest.entries import (
 from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.records.entries import TrialLedger
 from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
-from analysis.reading.integrity.view import HeardEpochs, RunView, start_of
+from analysis.reading.integrity.view import RunView, WitnessedEpochs, start_of
 
 
 def hashes_in_digest(view: RunView, paths: RunPaths, primary: str, numbers: frozenset[int]) -> dict[int, str]:
@@ -112,7 +112,7 @@ class _Comparison:
     _over: set[int] = field(default_factory=set)
     _current: dict[int, int] = field(default_factory=dict)
     """The last trial that began on a replica."""
-    _heard: HeardEpochs = field(init=False)
+    _heard: WitnessedEpochs = field(init=False)
     """The epochs that were witnessed, by trial."""
 
     def __post_init__(self) -> None:

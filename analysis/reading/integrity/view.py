@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from aiperf.config.datasets import IMAGENET, IMAGES
+from aiperf.config.datasets import IMAGENET, IMAGES, IMAGES_BATCH
 from aiperf.config.settings import RunConfig
 from aiperf.config.space import Hyperparameters
 from aiperf.errors import AiperfError
@@ -55,9 +55,6 @@ from search_space.resnet import resnet
 StartT = TypeVar("StartT", TrialStarted, WorkloadStarted)
 
 T_co = TypeVar("T_co", covariant=True)
-
-IMAGES_BATCH = 64
-"""Default batch size of the data set `images` (`aiperf.config.datasets.find_dataset`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,7 @@ class WriterRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardEpochs:
+class WitnessedEpochs:
     """The epochs that were heard of; the set of a trial is made when it is asked for."""
 
     rows: Numbers
@@ -166,16 +163,16 @@ class Witnessed:
         return {record for _, heard in self.of(writer) for record in heard.rows[:, RECORD].tolist()}
 
     @cached_property
-    def epochs(self) -> HeardEpochs:
+    def epochs(self) -> WitnessedEpochs:
         """The epochs that were heard of, by trial."""
         rows = np.concatenate([rows_of(2), *(heard.rows[:, (TRIAL, EPOCH)] for _, heard in self.files)])
         # One array and its blocks: sets for all trials of a long run would take most of the memory.
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        return HeardEpochs(rows, {trial: (begin, end) for trial, begin, end in blocks_of(rows[:, 0])})
+        return WitnessedEpochs(rows, {trial: (begin, end) for trial, begin, end in blocks_of(rows[:, 0])})
 
 
 def start_of(writer: str) -> int:
-    """Which start of its role a writer is, from 1; 0 if its name does not say."""
+    """Number of a writer among the starts of its role, from 1; 0 if its name does not say."""
     number = writer.rpartition("-")[2]
     # Files may have any name, and `int` refuses texts of more than 4,300 digits.
     return int(number) if number.isdecimal() and len(number) < 10 else 0

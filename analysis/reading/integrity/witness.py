@@ -56,7 +56,7 @@ def late_ms(view: RunView) -> int:
 
 def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Iterator[Damage]:
     """Epochs of a file that are not as the primary heard of them, or that it did not hear of."""
-    heard = _Heard.of(read.writer, view)
+    heard = _Witnessed.of(read.writer, view)
     sequences, hashes = heard.numbers[:, RECORD], read.lines.hashes
     # Witnesses are sorted by record, so equal numbers are neighbours. `np.append` to an empty array
     # would give one row.
@@ -97,7 +97,7 @@ def check_witnesses(read: WriterRecords, traces: Traces, view: RunView) -> Itera
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
+class _Witnessed:
     """Records of a writer that primaries heard of, sorted by record, then by file and line."""
 
     numbers: Numbers
@@ -105,7 +105,7 @@ class _Heard:
     _places: list[tuple[str, Witnesses, int]]
 
     @classmethod
-    def of(cls, writer: str, view: RunView) -> _Heard:
+    def of(cls, writer: str, view: RunView) -> _Witnessed:
         """Collect the records of a writer."""
         every = list(view.primary.witnessed.of(writer))
         places = [

@@ -1,4 +1,4 @@
-"""What the owner of a machine declares about its meters: `meters/meters.toml` of a run directory.
+"""The declaration of a machine's meters by its owner: `meters/meters.toml` of a run directory.
 
 Nothing in it can be checked by the records; a report shows it as declared.
 """

@@ -48,7 +48,7 @@ QUOTA = "cpu_quota_held_s"
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What differs, and the words that support it."""
+    """The phase or resource that differs, and the words that support it."""
 
     phase: str
     evidence: str

@@ -65,7 +65,7 @@ def windows_of(data: RunData, work: WorkIntervals) -> Windows:
 
 
 def _repeated(ledger: Ledger, trial: TrialLedger) -> int:
-    """How many epochs of a trial the trainings that it resumes had completed before."""
+    """Number of epochs of a trial that the trainings it resumes had completed before."""
     done = set[int]()
     for number in trial_and_earlier(resumed_trial(ledger, trial.trial), partial(resumed_trial, ledger)):
         if (entry := ledger.trials.get(number)) is not None:

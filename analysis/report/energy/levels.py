@@ -40,7 +40,7 @@ LOCATIONS: dict[Location, tuple[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What the levels depend on. Meters of several kinds: the worst of each."""
+    """The facts that the levels depend on. Meters of several kinds: the worst of each."""
 
     core_s: float
     counters: bool

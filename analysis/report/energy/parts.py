@@ -18,9 +18,9 @@ class AspectPart(Part):
     level: int
     """The highest level that it meets: 3, 2, 1, or 0 for none."""
     found: str
-    """What was found or declared, in words."""
+    """The fact that was found or declared, in words."""
     lacks: str
-    """What the next level asks for in addition; empty for level 3."""
+    """The further requirements of the next level; empty for level 3."""
 
 
 class MeterPart(Part):
@@ -86,7 +86,7 @@ class MeteredPart(Part):
     methodology: str
     """The document that defines the levels, with its version."""
     aspects: tuple[AspectPart, ...]
-    """What leads to the level."""
+    """The aspects that lead to the level."""
     meters: tuple[MeterPart, ...]
     """The meters, by name."""
 
@@ -181,7 +181,7 @@ class EnergyPart(Part):
     or of one of their accelerators, is missing.
     """
     problems: tuple[str, ...] = ()
-    """What cannot be used of the files of meters."""
+    """The parts of the files of meters that cannot be used, with reasons."""
 
     @property
     def comparable_per_joule(self) -> float | None:

@@ -100,7 +100,7 @@ def _complete(data: RunData, telemetry: Telemetry, measured: Mapping[str, set[st
 
 
 def _facility(data: RunData, joules: float | None, whole_j: float) -> FacilityPart | None:
-    """What the owner's figures make of the energy of the run, whatever measured it.
+    """The energy of the run by the owner's figures, whatever measured it.
 
     `whole_j`: the part of the joules from meters of the facility, which no PUE multiplies.
     """

@@ -54,7 +54,7 @@ class LostGroupPart(Part):
     Images of applied updates count; the group's share of epochs until its return was not trained.
     """
     reason: str
-    """How it ended."""
+    """The way in which it ended."""
     returned: int | None
     """Epoch with which it came back; null if it did not."""
 
@@ -80,7 +80,7 @@ class ServerPart(Part):
     busy_share: float | None
     """Share of the epochs' time in which it did not wait for messages; null if nothing is known."""
     restarts: int
-    """How often it was killed, and a new process has gone on from its memory."""
+    """Number of times that it was killed, and a new process resumed from its memory."""
 
 
 class ServedPart(ExchangePart):

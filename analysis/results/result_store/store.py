@@ -56,7 +56,7 @@ KEYS = {"devices": "PRIMARY KEY (screening, node, device, kind)"}
 """Keys of tables; of all others the identity of the result."""
 
 Added = Literal["added", "changed", "known", "kept"]
-"""What adding a result did: `known`: the same row was there; `kept`: a better copy was."""
+"""The effect of adding a result: `known`: the same row was there; `kept`: a better copy was."""
 
 WITHOUT_RESULT = ("invalid", "running")
 """Statuses of runs that a store does not put in the place of a run with a result."""
@@ -71,7 +71,7 @@ def open_store(path: Path, write: bool = False) -> Iterator[sqlite3.Connection]:
     """
     with _explained(path):
         _look(path, write)
-        # Not `ro` for reading: whoever opens it next undoes what a killed writer left.
+        # Not `ro` for reading: the next program that opens it undoes what a killed writer left.
         uri = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'rw'}"
         # Level None: Python begins no transaction on its own.
         with closing(sqlite3.connect(uri, uri=True, timeout=PATIENCE_S, isolation_level=None)) as connection:

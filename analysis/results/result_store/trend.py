@@ -117,7 +117,7 @@ class Series(Struct, frozen=True, kw_only=True):
 
 
 class TrendDocument(Struct, frozen=True, kw_only=True):
-    """What `aiperf trend --format json` prints."""
+    """The document that `aiperf trend --format json` prints."""
 
     schema_version: Literal[1] = 1
     """Version of this format."""

@@ -59,7 +59,7 @@ class ScalingRow:
     started: str | None = None
     """Time of the release, of a rehearsal that of its making: ISO 8601, UTC."""
     standard_error: float | None = None
-    """Of the score."""
+    """Standard error of the score."""
     ranks_per_replica: float | None = None
     batch_per_rank: int | None = None
     """Images a step and rank at the beginning: the search for hyperparameters may vary it."""

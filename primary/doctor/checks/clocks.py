@@ -1,18 +1,18 @@
 """The clocks of the nodes against the one here. A run corrects for offsets, and records them."""
 
-from primary.doctor.contract import Answer, Evidence, Finding, Said, together
+from primary.doctor.contract import Answer, Evidence, Finding, Remark, together
 
 WARNING_MS = 1000
 
 
 def check_clocks(evidence: Evidence) -> list[Finding]:
     """A clock that is off by a second or more is not kept by anything."""
-    return together("clocks", [_said(replica, answer) for replica, answer in sorted(evidence.answers.items())])
+    return together("clocks", [_remark(replica, answer) for replica, answer in sorted(evidence.answers.items())])
 
 
-def _said(replica: int, answer: Answer) -> Said:
+def _remark(replica: int, answer: Answer) -> Remark:
     offset_ms = answer.offset.applied_ms
     if abs(offset_ms) < WARNING_MS:
-        return Said(replica, "ok", f"within {WARNING_MS / 1000:g} s of the clock here")
+        return Remark(replica, "ok", f"within {WARNING_MS / 1000:g} s of the clock here")
     text = f"{answer.facts.node['host']} is {offset_ms / 1000:+.1f} s off the clock here"
-    return Said(replica, "warning", text, "timedatectl set-ntp true; or: chronyc makestep (as root, on the node)")
+    return Remark(replica, "warning", text, "timedatectl set-ntp true; or: chronyc makestep (as root, on the node)")

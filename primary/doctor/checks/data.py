@@ -2,7 +2,7 @@
 
 from aiperf.examination import Examination
 from primary import preflight
-from primary.doctor.contract import Evidence, Finding, Said, replicas_in_words, together
+from primary.doctor.contract import Evidence, Finding, Remark, replicas_in_words, together
 
 _SAMPLED = "images are not those of the data set"
 """Words of `replica.trainer.data.sample` for a sample of other images."""
@@ -21,7 +21,7 @@ def check_data(evidence: Evidence) -> list[Finding]:
     if config.training.trainer != "keras" or config.training.input == "synthetic":
         return here or [Finding("data", "ok", "no images are read: they are imitated")]
     wrong = [item for item in evidence.facts() if _SAMPLED in (item.data_problem or "")]
-    others = [_said(item, where) for item in evidence.facts() if item not in wrong]
+    others = [_remark(item, where) for item in evidence.facts() if item not in wrong]
     return [*here, *_wrong_images(wrong, where), *_differences(evidence), *together("data", others)]
 
 
@@ -58,14 +58,16 @@ def _wrong_images(wrong: list[Examination], where: str) -> list[Finding]:
     return [Finding("data", "failed", text, f"aiperf dataset check {where}, or another --data-dir")]
 
 
-def _said(facts: Examination, where: str) -> Said:
+def _remark(facts: Examination, where: str) -> Remark:
     if facts.data_problem is not None:
         text = f"{facts.node['host']}: {facts.data_problem}"
-        return Said(facts.replica, "failed", text, f"aiperf dataset check {where}, or another --data-dir")
+        return Remark(facts.replica, "failed", text, f"aiperf dataset check {where}, or another --data-dir")
     if facts.fingerprint is None:
         text = "the data set has no fingerprint that a sample could be compared with"
-        return Said(facts.replica, "warning", text, f"aiperf dataset check {where} --write-manifest")
-    return Said(facts.replica, "ok", f"a random sample belongs to the data set of fingerprint {facts.fingerprint[:12]}")
+        return Remark(facts.replica, "warning", text, f"aiperf dataset check {where} --write-manifest")
+    return Remark(
+        facts.replica, "ok", f"a random sample belongs to the data set of fingerprint {facts.fingerprint[:12]}"
+    )
 
 
 def _differences(evidence: Evidence) -> list[Finding]:

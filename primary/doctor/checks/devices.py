@@ -7,7 +7,7 @@ from aiperf.config.settings import RunConfig
 from aiperf.examination import Examination, FrameworkFacts
 from aiperf.frameworks import GPU_EXTRAS, TITLES
 from aiperf.machine.accelerators import SILENT, SILENT_REMEDY
-from primary.doctor.contract import Evidence, Finding, Said, together
+from primary.doctor.contract import Evidence, Finding, Remark, together
 
 
 def check_devices(evidence: Evidence) -> list[Finding]:
@@ -15,40 +15,40 @@ def check_devices(evidence: Evidence) -> list[Finding]:
     if evidence.config.training.trainer != "keras":
         return [Finding("devices", "ok", "none is used: the trainer is simulated")]
     config = evidence.config
-    return together("devices", [_said(item, config) for item in evidence.facts()])
+    return together("devices", [_remark(item, config) for item in evidence.facts()])
 
 
-def _said(facts: Examination, config: RunConfig) -> Said:
+def _remark(facts: Examination, config: RunConfig) -> Remark:
     chosen = config.training.framework
     title, again = TITLES[chosen], f"python -m replica.agent.examine.framework {chosen} (on the node, for its messages)"
     if facts.framework_problem is not None:
-        return Said(facts.replica, "failed", f"{title} cannot be loaded: {facts.framework_problem}", again)
+        return Remark(facts.replica, "failed", f"{title} cannot be loaded: {facts.framework_problem}", again)
     if facts.framework is None:
-        return Said(facts.replica, "warning", "not examined: the node cannot work (see nodes)", "aiperf doctor")
+        return Remark(facts.replica, "warning", "not examined: the node cannot work (see nodes)", "aiperf doctor")
     if facts.exclusive and config.replica.warm_up:
         text = "an accelerator is in exclusive-process mode: the next trial's ranks cannot warm up next to others"
-        return Said(facts.replica, "warning", text, "--set replica.warm_up=false, or nvidia-smi -c DEFAULT (as root)")
+        return Remark(facts.replica, "warning", text, "--set replica.warm_up=false, or nvidia-smi -c DEFAULT (as root)")
     devices, own = facts.framework.devices, config.replica.accelerator_memory_gib
     if devices and not facts.node["accelerators"] and own is None:
         text = f"{facts.framework.version} sees {_counted(devices)}: {SILENT}"
-        return Said(facts.replica, "failed", text, SILENT_REMEDY)
+        return Remark(facts.replica, "failed", text, SILENT_REMEDY)
     return _compared(facts, facts.framework, (to_install(GPU_EXTRAS[chosen]), again))
 
 
-def _compared(facts: Examination, framework: FrameworkFacts, remedies: tuple[str, str]) -> Said:
+def _compared(facts: Examination, framework: FrameworkFacts, remedies: tuple[str, str]) -> Remark:
     build, again = remedies
     driver, seen = int(facts.node["accelerators"] or 0), len(framework.devices)
     own = _counted(facts.accelerators)
     words = f"{own} by the driver ({driver} on the node), {seen} by {framework.version}"
     if driver and not seen:
-        return Said(facts.replica, "failed", f"{words}: the ranks would train on the CPU", build)
+        return Remark(facts.replica, "failed", f"{words}: the ranks would train on the CPU", build)
     if driver and facts.probe is not None and "cpu" in facts.probe.devices:
-        return Said(facts.replica, "failed", f"{words}; a rank of the probe computed on the CPU", again)
+        return Remark(facts.replica, "failed", f"{words}; a rank of the probe computed on the CPU", again)
     if driver != seen:
-        return Said(facts.replica, "warning", words, again)
+        return Remark(facts.replica, "warning", words, again)
     if not driver:
-        return Said(facts.replica, "ok", f"no accelerators: trains on the CPU ({framework.version})")
-    return Said(facts.replica, "ok", words)
+        return Remark(facts.replica, "ok", f"no accelerators: trains on the CPU ({framework.version})")
+    return Remark(facts.replica, "ok", words)
 
 
 def _counted(names: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from aiperf.config.duration import format_duration
 from aiperf.config.settings import RunConfig
 from aiperf.examination import NO_PROBE, Examination, ProbeFacts
-from primary.doctor.contract import Evidence, Finding, Said, replicas_in_words, together
+from primary.doctor.contract import Evidence, Finding, Remark, replicas_in_words, together
 
 FORWARD_SHARE = 1 / 3
 """Share of the forward pass in a training step: backward costs about twice as much."""
@@ -32,17 +32,17 @@ def check_estimate(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _unknown(config: RunConfig, facts: Examination) -> Said:
+def _unknown(config: RunConfig, facts: Examination) -> Remark:
     if config.training.trainer != "keras":
-        return Said(facts.replica, "ok", f"a simulated epoch takes {config.simulated.epoch_seconds:g} s")
+        return Remark(facts.replica, "ok", f"a simulated epoch takes {config.simulated.epoch_seconds:g} s")
     if facts.probe_kind == "out_of_memory":
-        return Said(facts.replica, "warning", "not known: the probe ran out of memory (see memory)", _LATER)
+        return Remark(facts.replica, "warning", "not known: the probe ran out of memory (see memory)", _LATER)
     if facts.probe_problem is not None:
         text = f"the probe failed ({facts.probe_kind}): {facts.probe_problem}"
-        return Said(facts.replica, "failed", text, "aiperf doctor --set replica.ranks=1 (does one rank train?)")
+        return Remark(facts.replica, "failed", text, "aiperf doctor --set replica.ranks=1 (does one rank train?)")
     if facts.probe_skipped == NO_PROBE:
-        return Said(facts.replica, "ok", f"not known: {NO_PROBE}", "aiperf doctor")
-    return Said(facts.replica, "warning", f"not probed: {facts.probe_skipped}", _LATER)
+        return Remark(facts.replica, "ok", f"not known: {NO_PROBE}", "aiperf doctor")
+    return Remark(facts.replica, "warning", f"not probed: {facts.probe_skipped}", _LATER)
 
 
 def _estimated(config: RunConfig, known: Mapping[int, ProbeFacts]) -> Finding:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aiperf import __version__
 from aiperf.cli.packages import OWN, PYTHONS, REMEDY, foreign, shared
-from primary.doctor.contract import Evidence, Finding, Said, together
+from primary.doctor.contract import Evidence, Finding, Remark, together
 
 _SUPPORTED = " to ".join(".".join(map(str, version)) for version in PYTHONS)
 
@@ -20,7 +20,7 @@ def check_installation(evidence: Evidence) -> list[Finding]:
     found += together(
         "installation",
         [
-            _said(item.replica, str(item.node.get("python")))
+            _remark(item.replica, str(item.node.get("python")))
             for item in evidence.facts()
             if not _supported(item.node.get("python"))
         ],
@@ -42,5 +42,5 @@ def _other(version: str) -> tuple[str, str]:
     return f"Python {version}; supported are {_SUPPORTED}", "make env PYTHON=python3.12"
 
 
-def _said(replica: int, version: str) -> Said:
-    return Said(replica, "warning", *_other(version))
+def _remark(replica: int, version: str) -> Remark:
+    return Remark(replica, "warning", *_other(version))

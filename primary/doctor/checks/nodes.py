@@ -10,7 +10,7 @@ from aiperf.cli.units import GIB
 from aiperf.config.placement import nodes_of
 from aiperf.examination import Examination
 from aiperf.untrusted.text import shown
-from primary.doctor.contract import Evidence, Finding, Said, together
+from primary.doctor.contract import Evidence, Finding, Remark, together
 from primary.nodes.ssh_client import in_a_shell
 from slurm.hostlists import without
 
@@ -38,23 +38,23 @@ def check_nodes(evidence: Evidence) -> list[Finding]:
             )
         ]
     silent = [
-        Said(replica, "failed", f"no answer: {reason}", _remedy(evidence, replica))
+        Remark(replica, "failed", f"no answer: {reason}", _remedy(evidence, replica))
         for replica, reason in evidence.silent.items()
     ]
     alike = defaultdict[str, set[str]](set)
     for item in evidence.facts():
         alike[_hardware(item)].add(str(item.node["host"]))
-    said = [_said(item, alike[_hardware(item)]) for item in evidence.facts()]
-    notes = [Said(facts.replica, "ok", note) for facts in evidence.facts() for note in facts.notes]
-    return together("nodes", [*silent, *said, *_talk(evidence), *notes])
+    remarks = [_remark(item, alike[_hardware(item)]) for item in evidence.facts()]
+    notes = [Remark(facts.replica, "ok", note) for facts in evidence.facts() for note in facts.notes]
+    return together("nodes", [*silent, *remarks, *_talk(evidence), *notes])
 
 
-def _talk(evidence: Evidence) -> Iterator[Said]:
+def _talk(evidence: Evidence) -> Iterator[Remark]:
     """Warnings about shells, banners and prologs that print: other programs take that for data."""
     for replica, answer in evidence.answers.items():
         if answer.talk:
             count = f"{len(answer.talk)} line{'s' if len(answer.talk) > 1 else ''}"
-            yield Said(
+            yield Remark(
                 replica,
                 "warning",
                 f"{answer.facts.node['host']} prints {count} before its replica, such as {shown(answer.talk[0])}; "
@@ -64,15 +64,15 @@ def _talk(evidence: Evidence) -> Iterator[Said]:
             )
 
 
-def _said(facts: Examination, alike: set[str]) -> Said:
+def _remark(facts: Examination, alike: set[str]) -> Remark:
     host, version = facts.node["host"], facts.node["aiperf"]
     if version != __version__:
-        return Said(facts.replica, "failed", f"{host} has aiperf {version}, this is {__version__}", _SOFTWARE)
+        return Remark(facts.replica, "failed", f"{host} has aiperf {version}, this is {__version__}", _SOFTWARE)
     if facts.unable is not None:
-        return Said(facts.replica, "failed", f"{host} cannot work: {facts.unable}", _cure(facts.unable))
+        return Remark(facts.replica, "failed", f"{host} cannot work: {facts.unable}", _cure(facts.unable))
     hosts = sorted(alike)
     shown = ", ".join(hosts) if len(hosts) <= SHOWN_HOSTS else f"{hosts[0]} to {hosts[-1]} ({len(hosts)} nodes)"
-    return Said(facts.replica, "ok", f"{_hardware(facts)}: {shown}")
+    return Remark(facts.replica, "ok", f"{_hardware(facts)}: {shown}")
 
 
 def _hardware(facts: Examination) -> str:

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 from aiperf.config.datasets import IMAGENET
 from aiperf.examination import Examination
-from primary.doctor.contract import Evidence, Finding, Said, Status, together
+from primary.doctor.contract import Evidence, Finding, Remark, Status, together
 
 _HOROVOD = "make horovod (in the folder of AIPerf's sources, on the node); or --set replica.ranks=1"
 _OWN_ADDRESS = "$(hostname -I | cut -d' ' -f1)"
@@ -21,14 +21,14 @@ def check_ranks(evidence: Evidence) -> list[Finding]:
     return together(
         "ranks",
         [
-            said
+            remark
             for facts in evidence.facts()
-            for said in (*_said(facts, uses_horovod, interface), *_too_many(facts, large))
+            for remark in (*_remark(facts, uses_horovod, interface), *_too_many(facts, large))
         ],
     )
 
 
-def _too_many(facts: Examination, large: bool) -> list[Said]:
+def _too_many(facts: Examination, large: bool) -> list[Remark]:
     """Find more ranks than devices; several ranks without a device are for small data only."""
     devices = len(facts.accelerators) * facts.nodes
     if facts.ranks <= max(1, devices):
@@ -36,7 +36,7 @@ def _too_many(facts: Examination, large: bool) -> list[Said]:
     if not devices:
         text = f"{facts.ranks} ranks, and the driver shows no accelerator: they would train on the CPU"
         return [
-            Said(
+            Remark(
                 facts.replica,
                 "failed" if large else "warning",
                 text,
@@ -44,12 +44,12 @@ def _too_many(facts: Examination, large: bool) -> list[Said]:
             )
         ]
     text = f"{facts.ranks} ranks need as many accelerators; the driver shows {devices}"
-    return [Said(facts.replica, "failed", text, f"--set replica.ranks={devices}; nvidia-smi (are some missing?)")]
+    return [Remark(facts.replica, "failed", text, f"--set replica.ranks={devices}; nvidia-smi (are some missing?)")]
 
 
-def _said(facts: Examination, uses_horovod: bool, interface: str | None) -> list[Said]:
+def _remark(facts: Examination, uses_horovod: bool, interface: str | None) -> list[Remark]:
     if facts.ranks == 1:
-        return [Said(facts.replica, "ok", "1 rank, which needs no Horovod")]
+        return [Remark(facts.replica, "ok", "1 rank, which needs no Horovod")]
     problems: list[tuple[Status, str, str]] = []
     if facts.starter_problem is not None:
         problems.append(("failed", f"{facts.ranks} ranks: {facts.starter_problem}", _starter_remedy(facts)))
@@ -68,11 +68,11 @@ def _said(facts: Examination, uses_horovod: bool, interface: str | None) -> list
         remedy = f'sed -i "s/^127\\.0\\.1\\.1/{_OWN_ADDRESS}/" /etc/hosts (as root, on the node)'
         problems.append(("failed", text, f"{remedy}; or --set replica.interface=NAME"))
     if problems:
-        return [Said(facts.replica, *problem) for problem in problems]
+        return [Remark(facts.replica, *problem) for problem in problems]
     if not uses_horovod:
-        return [Said(facts.replica, "ok", f"{facts.ranks} ranks by {facts.starter}, joined by the framework itself")]
+        return [Remark(facts.replica, "ok", f"{facts.ranks} ranks by {facts.starter}, joined by the framework itself")]
     built = ", ".join(facts.framework.built_for) if facts.framework is not None else "unknown"
-    return [Said(facts.replica, "ok", f"{facts.ranks} ranks by {facts.starter}; Horovod is built for {built}")]
+    return [Remark(facts.replica, "ok", f"{facts.ranks} ranks by {facts.starter}; Horovod is built for {built}")]
 
 
 def _starter_remedy(facts: Examination) -> str:

@@ -1,4 +1,4 @@
-"""Which replicas run on which nodes of a Ray cluster."""
+"""The placement of replicas on the nodes of a Ray cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

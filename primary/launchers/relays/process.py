@@ -127,7 +127,7 @@ class RelayedProcess:
         Without a relay there is only the starter's exit code; if the connection to the relay was
         lost, the exit has no code.
         """
-        # Not awaited itself: whoever is cancelled while asking would cancel the task with them.
+        # Not awaited itself: a caller that is cancelled meanwhile would cancel the task, too.
         await asyncio.wait({self._following})
         return self._exit
 

@@ -167,7 +167,7 @@ SAMPLE_S = 0.5
 
 
 class Watch:
-    """What the kernel counts and the drivers report while devices are measured."""
+    """Counts of the kernel and reports of the drivers while devices are measured."""
 
     def __init__(self, clock: Clock, devices: tuple[Device, ...]) -> None:
         self._clock, self._devices = clock, devices

@@ -108,7 +108,7 @@ class RankSetup:
         )
 
     def _places(self, channel: str) -> GroupPlaces:
-        """Where root 0 and the servers listen: local sockets, or ports with several nodes."""
+        """The addresses of root 0 and the servers: local sockets, or ports with several nodes."""
         groups = self.config.training.groups
         listening = [0, *range(groups, groups + self.servers)]
         if self.hosts:

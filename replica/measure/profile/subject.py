@@ -13,7 +13,7 @@ from aiperf.wire.messages import TrainRequest
 from replica.measure.profile.networks import NETWORK_STEPS
 from replica.measure.profile.networks.batches import RandomBatches
 from replica.measure.profile.settings import ProfileSettings, architecture_of
-from replica.trainer.collectives import Collective
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import RankShare, blank_batch
 from replica.trainer.framework import Framework

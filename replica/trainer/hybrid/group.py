@@ -46,7 +46,7 @@ class GroupCollective(Collective):
         self.exchange: Exchange | None = None
         """The exchange with the servers; None until the training begins."""
         self.said: list[bytes] = []
-        """What the leader has broadcast, on the leader."""
+        """The messages that the leader has broadcast; empty on other ranks."""
         self._post = post
 
     @property

@@ -38,7 +38,7 @@ class HybridState:
     sharding: Sharding
     recipe: Recipe
     meanwhile: Callable[[], None]
-    """What rank 0 does while it waits for the servers to have the same updates."""
+    """Work of rank 0 while it waits for the servers to have the same updates."""
     restored: Sequence[ServerState] = ()
     """The state that the servers start from; empty if no checkpoint was found."""
 

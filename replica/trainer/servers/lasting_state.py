@@ -66,7 +66,7 @@ class Memory:
         self.states: tuple[dict[str, Vector], dict[str, Vector]] = ({}, {})
         """The vectors by name, after an even and after an odd number of updates."""
         self._log = self._end = 0
-        """Where the log begins, and where its next row belongs."""
+        """The place where the log begins, and that of its next row."""
         self._attach()
 
     @classmethod

@@ -6,8 +6,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.registry import Registry
-
 Vector = NDArray[np.float32]
 """Values, gradients or moments of all parameters of a server, in turn: (N,) float32."""
 
@@ -33,7 +31,7 @@ class ServerOptimiser(Protocol):
 
 
 MakeOptimiser = Callable[[float], ServerOptimiser]
-"""From the momentum (for Adam: beta 1)."""
+"""A maker of an optimiser from the momentum (for Adam: beta 1)."""
 
 _VELOCITY = "velocity"
 
@@ -94,8 +92,5 @@ def _average(before: Vector, new: Vector, share: np.float32, into: Vector) -> No
     into += before
 
 
-SERVER_OPTIMISERS: Registry[MakeOptimiser] = Registry(
-    "optimiser of parameter servers",
-    {"sgd": Sgd, "adam": Adam},
-)
-"""Makers of optimisers: the place to register a new one."""
+SERVER_OPTIMISERS: Mapping[str, MakeOptimiser] = {"sgd": Sgd, "adam": Adam}
+"""Makers of optimisers by name."""

@@ -23,7 +23,7 @@ class Recipe(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of a server's vectors: values, average, and the optimiser's."""
-        return VALUES, AVERAGE, *SERVER_OPTIMISERS.load(self.optimiser)(self.momentum).slots
+        return VALUES, AVERAGE, *SERVER_OPTIMISERS[self.optimiser](self.momentum).slots
 
     def begun_with(self, values: Vector) -> dict[str, Vector]:
         """The vectors of a new training."""
@@ -42,7 +42,7 @@ class Shard:
     def __init__(self, recipe: Recipe, states: tuple[Vectors, Vectors], version: int, updates: int = 0) -> None:
         """`updates`: number of them in `version` that were applied to these states."""
         self._recipe = recipe
-        self._optimiser = SERVER_OPTIMISERS.load(recipe.optimiser)(recipe.momentum)
+        self._optimiser = SERVER_OPTIMISERS[recipe.optimiser](recipe.momentum)
         self._states = states
         self._updates = updates
         self.version = version

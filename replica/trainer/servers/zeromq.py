@@ -204,7 +204,7 @@ class ZmqMailbox:
             self.wait(*([] if source is None else [source]))
 
     def losses(self, source: int) -> int:
-        """How often a process that this one connects to was lost: it may not have had a message."""
+        """Number of losses of a process that this one connects to, which may lack a message."""
         return self._losses[source]
 
     def _fetch(self, limit_ms: int) -> None:

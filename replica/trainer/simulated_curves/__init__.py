@@ -1,21 +1,21 @@
-"""Learning curves of simulated trainings, by suite: the place to register a new one."""
+"""Learning curves of simulated trainings."""
 
-from aiperf.registry import Registry
 from aiperf.wire.messages import TrainRequest
-from replica.trainer.simulated_curves.contract import Course, OpenCourse
-
-SIMULATED_CURVES: Registry[OpenCourse] = Registry(
-    "course",
-    {
-        "automl": "replica.trainer.simulated_curves.classification:open_classification",
-        "science": "replica.trainer.simulated_curves.science:open_science",
-    },
-)
+from replica.trainer.simulated_curves.classification import open_classification
+from replica.trainer.simulated_curves.contract import SimulatedCourse
 
 
-def course_of(request: TrainRequest) -> Course:
-    """The course of a request. Raises TrialFailedError and other errors as `OpenCourse` does."""
-    return SIMULATED_CURVES.load("automl" if request.workload is None else "science")(request)
+def course_of(request: TrainRequest) -> SimulatedCourse:
+    """The course of a request.
+
+    Looks at the request and the files that it names. Raises TrialFailedError, or an error of these
+    files, as the real trainer does.
+    """
+    if request.workload is None:
+        return open_classification(request)
+    from replica.trainer.simulated_curves.science import open_science  # noqa: PLC0415
+
+    return open_science(request)
 
 
-__all__ = ["SIMULATED_CURVES", "Course", "OpenCourse", "course_of"]
+__all__ = ["SimulatedCourse", "course_of"]

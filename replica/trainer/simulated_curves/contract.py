@@ -5,10 +5,9 @@ from typing import Protocol
 
 from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture
-from aiperf.wire.messages import TrainRequest
 
 
-class Course(Protocol):
+class SimulatedCourse(Protocol):
     """The course of a simulated training: facts of its epochs, none of which took place."""
 
     @property
@@ -28,16 +27,6 @@ class Course(Protocol):
 
     def reached(self, facts: EpochFacts) -> bool:
         """True if an epoch ends the training at its target."""
-
-
-class OpenCourse(Protocol):
-    """A function that makes the course of a request."""
-
-    def __call__(self, request: TrainRequest, /) -> Course:
-        """Look at the request and the files that it names.
-
-        Raises TrialFailedError, or an error of these files, as the real trainer does.
-        """
 
 
 def accuracy_after(epoch: int, max_epochs: int, quality: float) -> float:

@@ -26,7 +26,7 @@ LOST = "simulated"
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What groups and servers have done since the last report."""
+    """Work of groups and servers since the last report."""
 
     images: int
     """Images of the updates that were applied since then."""
@@ -46,7 +46,7 @@ class _Server:
         """Times at which it will be killed; but for the first, each from the start before."""
         self._killed = 0
         self.restarts = 0
-        """How often it was killed since the last report."""
+        """Number of times that it was killed since the last report."""
         self.ends_s = inf
         """Time at which it is killed once more than it is started again; later times do not count.
         It is known when an update has come since."""

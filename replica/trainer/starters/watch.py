@@ -44,7 +44,7 @@ class Watch:
     def __init__(self, groups: Groups) -> None:
         self._places = groups.places
         self._programs = (*groups.groups, *groups.servers)
-        """By their numbers."""
+        """The programs of groups and servers by number."""
         self._memories = {number: new_memory() for number in self._places.server_numbers}
         """Open files of the servers."""
         self._losses = Counter[int]()

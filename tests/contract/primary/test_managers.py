@@ -169,7 +169,7 @@ def run(
                 await accompanying
         return reason
 
-    with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim(paths.claims, SystemClock()) as claim:
+    with HistoryWriter(paths, "primary", SystemClock()) as writer, Claim.acquire(paths.claims, SystemClock()) as claim:
         reason = asyncio.run(scenario(writer, claim))
     return reason, [record.body for record in HistoryReader(paths).read_new().records]
 

@@ -1,12 +1,12 @@
-"""One suite for every work list. A new one is tested from the day it is registered."""
+"""One suite for every work list."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
 from msgspec.structs import replace
 
-from aiperf.config.settings import load_config
+from aiperf.config.settings import RunConfig, load_config
 from aiperf.records.bodies import (
     AnyBody,
     ReplicaReady,
@@ -20,7 +20,7 @@ from aiperf.records.bodies import (
 from aiperf.records.ledger import Ledger
 from aiperf.records.record import Record
 from aiperf.wire.messages import Finished, Job
-from primary.work import WORK_LISTS, OpenWorkList, WorkList
+from primary.work import WORK_LISTS, WorkList
 from tests.support.trainings.jobs import take
 
 CONFIG = load_config(
@@ -35,10 +35,12 @@ CONFIG = load_config(
 """Work enough for every test: of AutoML there is no end."""
 REPLICAS = 3
 
+OpenWorkList = Callable[[RunConfig, Ledger], WorkList]
+
 
 @pytest.fixture(params=list(WORK_LISTS))
 def opened(request: pytest.FixtureRequest) -> OpenWorkList:
-    return WORK_LISTS.load(request.param)
+    return WORK_LISTS[request.param]
 
 
 class Books:

@@ -1,4 +1,4 @@
-"""One suite for every registered collective: real ranks compare what they exchanged."""
+"""One suite for the collectives of all frameworks: real ranks compare what they exchanged."""
 
 import json
 import os
@@ -9,40 +9,35 @@ from typing import Any
 
 import pytest
 
-from replica.trainer.collectives import COLLECTIVES
 from replica.trainer.collectives.rank import meeting_point
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.starters import STARTERS, RankRequest
 from tests.support.machines import Machine
 from tests.support.trainings.installed import need_frameworks
 
-RANKS = {
-    "alone": ("none", 1, "tensorflow"),
-    "horovod": ("horovodrun", 3, "tensorflow"),
-    "jax": ("processes", 2, "jax"),
-    "torch": ("processes", 2, "torch"),
-}
-"""The starter, the number of ranks, and the framework whose tensors they exchange.
+RANKS = {"tensorflow": ("horovodrun", 3), "jax": ("processes", 2), "torch": ("processes", 2)}
+"""The starter and the number of ranks.
 
-A collective that is missing here fails every test of the suite.
+A framework that is missing here fails the test of several ranks.
 """
 
-MEASURED = ("horovod", "torch")
-"""Those that tell the exchange of gradients from computing, on CPUs."""
+MEASURED = ("tensorflow", "torch")
+"""Those whose ranks tell the exchange of gradients from computing, on CPUs."""
 
 PROGRAM = """
-import importlib, json, pathlib, sys
-importlib.import_module(f"replica.trainer.frameworks.{sys.argv[4]}")
+import json, pathlib, sys
+from replica.trainer.frameworks import FRAMEWORKS
+open_collective = FRAMEWORKS.load(sys.argv[1])().open_collective
 import keras
 import numpy as np
 from aiperf import host
 from aiperf.errors import TrialFailedError
-from replica.trainer.collectives import COLLECTIVES
 
-name, ranks, folder, framework = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3]), sys.argv[4]
-open_collective = COLLECTIVES.load(name)
+framework, ranks, folder = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3])
+refused = ""
 try:
-    open_collective(ranks + 1)
-    refused = ""
+    if ranks > 1:
+        open_collective(ranks + 1)
 except TrialFailedError as error:
     refused = error.kind
 own = open_collective(ranks)
@@ -55,7 +50,7 @@ bits[1:3] = 0x80000000, 0x7F800001
 vector = bits.view(np.float32) if own.rank == 0 else np.empty(len(bits), np.float32)
 alike = bool((own.broadcast_vector(vector).view(np.uint32) == bits).all())
 texts = own.gather("é" * own.rank)
-left = [n for n in range(3) if name == "torch" and own._store.check([f"aiperf-{n}-1"])]
+left = [n for n in range(3) if framework == "torch" and ranks > 1 and own._store.check([f"aiperf-{n}-1"])]
 host.ROOT = folder / f"node {own.rank}"
 places = own.gather_places()
 host.ROOT = pathlib.Path("/")
@@ -109,13 +104,13 @@ own.close()
 """
 
 
-@pytest.mark.parametrize("name", list(COLLECTIVES))
-def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> None:
-    starter, ranks, framework = RANKS[name]
+@pytest.mark.parametrize(("framework", "alone"), [("tensorflow", True), *((name, False) for name in FRAMEWORKS)])
+def test_ranks_exchange_bytes_variables_and_sums(framework: str, alone: bool, tmp_path: Path) -> None:
+    starter, ranks = ("none", 1) if alone else RANKS[framework]
     need_frameworks(framework)
     program = tmp_path / "rank.py"
     program.write_text(PROGRAM)
-    command = (sys.executable, str(program), name, str(ranks), str(tmp_path), framework)
+    command = (sys.executable, str(program), framework, str(ranks), str(tmp_path))
     words = STARTERS.load(starter)(RankRequest(command, ranks))
     for rank in range(ranks):
         Machine(cpus=8, affinity=f"{rank}-3,7", host=f"n{rank}").write(tmp_path / f"node {rank}")
@@ -126,7 +121,7 @@ def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> N
     mean = (ranks - 1) / 2
     for rank, own in enumerate(found):
         assert (own["rank"], own["size"], own["local_rank"]) == (rank, ranks, rank)
-        assert own["refused"] == "ranks"
+        assert own["refused"] == ("" if alone else "ranks")
         assert own["received"] == [1000, 1, 0]
         assert own["alike"]
         assert own["left"] == [], "a store that keeps what was read would grow with every step"
@@ -141,7 +136,7 @@ def test_ranks_exchange_bytes_variables_and_sums(name: str, tmp_path: Path) -> N
         assert totals == [0.5 * ranks, sum(images)]
         assert first[0] == pytest.approx([weighted[0], 3.0])
         assert second == pytest.approx(2 * weighted[1])
-        if name in MEASURED:
+        if framework in MEASURED and not alone:
             assert not own["before"], "only the sums of gradients count"
             assert own["after"] == 0, "and once"
             assert own["exchange_s"] > 0

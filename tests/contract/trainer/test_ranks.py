@@ -6,46 +6,29 @@ import signal
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
 from aiperf.config.datasets import DIGITS
-from aiperf.config.settings import RunConfig, load_config
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.network.architecture import Architecture, Node
-from aiperf.network.json_files import to_json
-from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.run_directory.step_evidence import read_rows
 from aiperf.wire.messages import (
     Begin,
     FromTrainer,
     TrainerEpoch,
     TrainerProgress,
-    TrainRequest,
 )
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.__main__ import kind_of
 from replica.trainer.frameworks import FRAMEWORKS
 from tests.support.needs import need
-from tests.support.processes import ask, processes_with, words_of
+from tests.support.processes import ask
 from tests.support.trainings.installed import need_frameworks
-
-# Without batch normalisation, whose statistics are those of a rank's own images.
-PLAIN = Architecture(
-    (
-        Node("in", Input(32, 32, 3)),
-        Node("conv", Conv(8, stride=(4, 4), bias=True), ("in",)),
-        Node("relu", ReLU(), ("conv",)),
-        Node("flat", Flatten(), ("relu",)),
-        Node("fc", Dense(10), ("flat",)),
-        Node("softmax", Softmax(), ("fc",)),
-    )
-)
+from tests.support.trainings.ranks import MARK, config_with, ranks, request_for, train
 
 SEVERAL = [
     ("tensorflow", "horovodrun", 32),
@@ -75,59 +58,6 @@ FOREIGN = {
     "MASTER_PORT": "1",
 }
 """Numbers of the agent's own, of a site's `srun` or `mpirun`."""
-
-
-def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
-    path = tmp_path / "architecture.json"
-    path.write_text(to_json(PLAIN))
-    fields: dict[str, Any] = {
-        "architecture_path": str(path),
-        "dataset": "digits",
-        "batch_size": 32,
-        "epochs": 2,
-        "max_epochs": 4,
-        "patience": 9,
-        "seed": 3,
-        "learning_rate": 0.02,
-        "momentum": 0.9,
-        "label_smoothing": 0.1,
-        "precision": "float32",
-        "compile": "auto",
-        "progress_interval_s": 0.02,
-    }
-    return TrainRequest(**{**fields, **changes})
-
-
-def config_with(starter: str, framework: str = "tensorflow") -> RunConfig:
-    chosen = {"replica.rank_starter": starter, "training.framework": framework}
-    return load_config(overrides={"run.dataset": "digits", **chosen})
-
-
-async def train(
-    config: RunConfig,
-    ranks: int,
-    request: TrainRequest,
-    folder: Path,
-    save: Path | None = None,
-    begin: Begin | None = None,
-) -> list[FromTrainer]:
-    """Train; with `save`, and without `begin`, keep the weights and, next to them, the evidence."""
-    need_frameworks(config.training.framework)
-    starter = config.replica.rank_starter
-    if starter == "mpirun":
-        need("mpirun")
-    log = folder / f"{starter}-{ranks}.log"
-    trainer = await TrainerProcess.start(RankSetup(config, ranks), request, log)
-    try:
-        await trainer.until_ready(120)
-        assert trainer.built is not None
-        assert trainer.built.devices == ("cpu",) * ranks, "those of all ranks"
-        evidence = str(save.with_suffix(".rows")) if save else None
-        own = Begin(trial=1, save_weights_path=str(save) if save else None, evidence_path=evidence)
-        await trainer.begin(begin or own)
-        return [message async for message in trainer.messages(120)]
-    finally:
-        await trainer.end()
 
 
 def epochs_of(messages: list[FromTrainer]) -> list[EpochFacts]:
@@ -192,17 +122,6 @@ def test_ranks_without_images_take_part_in_the_last_step(tmp_path: Path) -> None
     request = request_for(tmp_path, batch_size=359, epochs=1)
     messages = asyncio.run(train(config_with("mpirun"), 4, request, tmp_path))
     assert [epoch.images_trained for epoch in epochs_of(messages)] == [DIGITS.train_images]
-
-
-MARK = "AIPERF_TEST_OF_RANKS"
-"""Variable by which a test knows its own ranks: other tests may train at the same time."""
-
-
-def ranks(mark: str) -> list[psutil.Process]:
-    """The rank processes of the test with this mark."""
-    found = processes_with("-P -m replica.trainer")
-    found = [process for process in found if words_of(process)[1:4] == ["-P", "-m", "replica.trainer"]]
-    return [process for process in found if ask(process.environ, dict[str, str]()).get(MARK) == mark]
 
 
 def rank_number(process: psutil.Process) -> int:

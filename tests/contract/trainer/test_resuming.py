@@ -20,9 +20,9 @@ from aiperf.wire.messages import Begin, TrainerEpoch, TrainerPhase, TrainRequest
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.model.weights import epoch_of, load
-from tests.contract.trainer.test_ranks import config_with, train
-from tests.contract.trainer.test_ranks import request_for as ranks_request
-from tests.contract.trainer.test_trainers import TINY, collect, epochs_of
+from tests.support.trainings.programs import TINY, collect, epochs_of
+from tests.support.trainings.ranks import config_with, train
+from tests.support.trainings.ranks import request_for as ranks_request
 from tests.support.trainings.requests import request_for
 
 

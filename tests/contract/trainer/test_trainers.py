@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
-from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, Input, ReLU, Softmax
+from aiperf.network.layers import Dense
 from aiperf.source_code import source_hash
 from aiperf.wire.lines import encode
 from aiperf.wire.messages import (
@@ -38,26 +38,13 @@ from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.programs import TRAINERS
 from search_space.morphisms import Deepen, morph_data
 from tests.support.processes import all_end
-
-TINY = Architecture(
-    (
-        Node("in", Input(32, 32, 3)),
-        Node("conv", Conv(8, stride=(4, 4)), ("in",)),
-        Node("bn", BatchNorm(), ("conv",)),
-        Node("relu", ReLU(), ("bn",)),
-        Node("flat", Flatten(), ("relu",)),
-        Node("fc", Dense(10), ("flat",)),
-        Node("softmax", Softmax(), ("fc",)),
-    )
-)
+from tests.support.trainings.programs import BEGIN, TINY, collect, epochs_of
 
 
 @pytest.fixture(params=list(TRAINERS))
 def config(request: pytest.FixtureRequest) -> RunConfig:
     return load_config(overrides={"run.dataset": "digits", "training.trainer": request.param})
 
-
-BEGIN = Begin(trial=1)
 
 MakeRequest = Callable[..., TrainRequest]
 
@@ -86,25 +73,6 @@ def request_in(folder: Path, architecture: Architecture = TINY, **changes: Any) 
 @pytest.fixture
 def make_request(tmp_path: Path) -> MakeRequest:
     return partial(request_in, tmp_path)
-
-
-async def collect(
-    config: RunConfig, request: TrainRequest, log: Path, begin: Begin = BEGIN, built: list[Any] | None = None
-) -> list[FromTrainer]:
-    """All messages of a training but `TrainerReady`, whose facts are added to `built`."""
-    trainer = await TrainerProcess.start(RankSetup(config, 1, cpu_threads=2), request, log)
-    try:
-        phases: list[FromTrainer] = [phase async for phase in trainer.warm_up(120)]
-        if built is not None:
-            built.append(trainer.built)
-        await trainer.begin(begin)
-        return phases + [message async for message in trainer.messages(120)]
-    finally:
-        await trainer.end()
-
-
-def epochs_of(messages: Sequence[FromTrainer]) -> list[EpochFacts]:
-    return [message.facts for message in messages if isinstance(message, TrainerEpoch)]
 
 
 def quality_of(epoch: EpochFacts) -> float:

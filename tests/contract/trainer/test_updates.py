@@ -1,4 +1,4 @@
-"""One suite for every registered update: gradient descent on the mean over all ranks' images.
+"""One suite for every update: gradient descent on the mean over all ranks' images.
 
 tests/contract/trainer/test_ranks.py compares several ranks with one.
 """
@@ -11,15 +11,21 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from msgspec.structs import replace
 
 from aiperf.clock import SystemClock
+from aiperf.facts import HybridTraining
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.hybrid.exchange import Exchange, Terms
 from replica.trainer.hybrid.group import GroupCollective
+from replica.trainer.hybrid.update import HybridUpdate
 from replica.trainer.servers.protocol import Sharding
 from replica.trainer.servers.shard import Recipe
-from replica.trainer.updates import UPDATES, choose_update
+from replica.trainer.updates import LocalUpdate, SynchronousUpdate, Update, update_for
 from tests.support.trainings.mailboxes import places_for, serving
+from tests.support.trainings.requests import request_for
+
+UPDATES: dict[str, type[Update]] = {"local": LocalUpdate, "synchronous": SynchronousUpdate, "hybrid": HybridUpdate}
 
 
 class WithAnother(AloneCollective):
@@ -39,7 +45,7 @@ def updated(name: str, collective: AloneCollective) -> tuple[float, list[float],
     optimiser.build([variable])
     if name == "hybrid":
         return updated_by_a_server(optimiser, variable, collective)
-    update = UPDATES.load(name)(optimiser, collective)
+    update = UPDATES[name](optimiser, collective)
     assert update.traceable
 
     @tf.function  # type: ignore[untyped-decorator]
@@ -55,7 +61,7 @@ def updated_by_a_server(
 ) -> tuple[float, list[float], list[float]]:
     """The same, with a parameter server in a thread."""
     group = GroupCollective(0, places_for(1, 1), inner, None)
-    update = UPDATES.load("hybrid")(optimiser, group)
+    update = HybridUpdate(optimiser, group)
     assert not update.traceable
     given = ([tf.constant(2.0)], [variable], tf.constant([6.0, 3.0]))
     update.apply(*given)
@@ -98,7 +104,7 @@ def test_ranks_that_train_together_weigh_as_much_as_their_images(name: str) -> N
 def test_an_update_that_xla_may_compile_communicates_with_no_rank(name: str) -> None:
     value, *_ = updated(name, WithAnother())
     alone, *_ = updated(name, AloneCollective())
-    assert UPDATES.load(name).compilable == bool(np.isclose(value, alone))
+    assert UPDATES[name].compilable == bool(np.isclose(value, alone))
 
 
 def test_servers_get_gradients_of_float16_without_the_scale_of_the_loss() -> None:
@@ -106,7 +112,7 @@ def test_servers_get_gradients_of_float16_without_the_scale_of_the_loss() -> Non
     sgd = keras.optimizers.SGD(0.0, global_clipnorm=3.0)
     optimiser = keras.optimizers.LossScaleOptimizer(sgd, initial_scale=8.0, dynamic_growth_steps=2)
     optimiser.build([variable])
-    update, seen = UPDATES.load("hybrid")(optimiser, group), []
+    update, seen = HybridUpdate(optimiser, group), []
     with exchanging(group) as exchange:
         for gradient, scale in ((2.0, 8.0), (np.inf, 8.0), (6.0, 4.0), (1.0, 4.0), (1.0, 8.0)):
             assert float(optimiser.scale_loss(1.0)) == scale
@@ -118,5 +124,9 @@ def test_servers_get_gradients_of_float16_without_the_scale_of_the_loss() -> Non
 
 
 def test_several_ranks_train_synchronously() -> None:
-    assert [choose_update(ranks) for ranks in (1, 2, 8)] == ["local", "synchronous", "synchronous"]
-    assert [choose_update(ranks, hybrid=True) for ranks in (1, 2)] == ["hybrid", "hybrid"]
+    optimiser, request = keras.optimizers.SGD(0.5), request_for("digits")
+    assert type(update_for(optimiser, AloneCollective(), request)) is LocalUpdate
+    assert type(update_for(optimiser, WithAnother(), request)) is SynchronousUpdate
+    hybrid = replace(request, hybrid=HybridTraining(groups=1, servers=1, optimiser="sgd", momentum=0.0))
+    group = GroupCollective(0, places_for(1, 1), AloneCollective(), None)
+    assert type(update_for(optimiser, group, hybrid)) is HybridUpdate

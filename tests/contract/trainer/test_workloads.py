@@ -1,7 +1,6 @@
-"""One suite for every registered workload, and the numbers of image classification."""
+"""Image classification, the workload of AutoML."""
 
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -15,26 +14,18 @@ from replica.trainer.model import objectives
 from replica.trainer.model.builder import build_model
 from search_space.resnet import resnet
 from tests.support.trainings.requests import request_for
-from workloads import DEFAULT_WORKLOAD, WORKLOADS
 from workloads.classification import CLASSIFICATION
 from workloads.contract import PerExample, Sums
 
-REQUESTS: dict[str, dict[str, Any]] = {"classification": {"dataset": "digits"}}
-"""A small request of each workload.
 
-A workload that is missing here fails every test of the suite.
-"""
-
-
-def small_request(name: str, tmp_path: Path) -> TrainRequest:
+def small_request(tmp_path: Path) -> TrainRequest:
     path = tmp_path / "architecture.json"
     path.write_text(to_json(resnet(50, 32, 10)))
-    return request_for(**REQUESTS[name], architecture_path=str(path))
+    return request_for("digits", architecture_path=str(path))
 
 
-@pytest.mark.parametrize("name", list(WORKLOADS))
-def test_blank_batches_fit_the_model_and_give_every_sum(name: str, tmp_path: Path) -> None:
-    workload, request = WORKLOADS.load(name), small_request(name, tmp_path)
+def test_blank_batches_fit_the_model_and_give_every_sum(tmp_path: Path) -> None:
+    workload, request = CLASSIFICATION, small_request(tmp_path)
     dataset = workload.dataset(request)
     model = build_model(workload.architecture(request, dataset))
     for examples in (0, 1, 3):
@@ -50,9 +41,8 @@ def test_blank_batches_fit_the_model_and_give_every_sum(name: str, tmp_path: Pat
             assert np.isfinite(values).all()
 
 
-@pytest.mark.parametrize("name", list(WORKLOADS))
-def test_an_architecture_with_another_hash_than_the_request_is_refused(name: str, tmp_path: Path) -> None:
-    workload, request = WORKLOADS.load(name), small_request(name, tmp_path)
+def test_an_architecture_with_another_hash_than_the_request_is_refused(tmp_path: Path) -> None:
+    workload, request = CLASSIFICATION, small_request(tmp_path)
     dataset = workload.dataset(request)
     found = workload.architecture(request, dataset)
     exact = replace(request, architecture_hash=found.hash)
@@ -62,9 +52,8 @@ def test_an_architecture_with_another_hash_than_the_request_is_refused(name: str
         workload.architecture(other, dataset)
 
 
-@pytest.mark.parametrize("name", list(WORKLOADS))
-def test_facts_have_means_and_a_quality_that_can_reach_the_target(name: str) -> None:
-    workload = WORKLOADS.load(name)
+def test_facts_have_means_and_a_quality_that_can_reach_the_target() -> None:
+    workload = CLASSIFICATION
     metrics = tuple(10.0 for _ in workload.metrics)
     facts = workload.facts(3, 0.01, Sums(40, 20.0), Sums(10, 30.0, metrics))
     assert (facts.epoch, facts.learning_rate) == (3, 0.01)
@@ -74,14 +63,12 @@ def test_facts_have_means_and_a_quality_that_can_reach_the_target(name: str) -> 
     assert facts.quality >= workload.target_quality, "every metric is perfect"
 
 
-def test_classification_is_what_is_trained_until_something_else_is_configured() -> None:
-    assert DEFAULT_WORKLOAD in WORKLOADS
-    assert WORKLOADS.load(DEFAULT_WORKLOAD) is CLASSIFICATION
-    assert CLASSIFICATION.target_quality == pytest.approx(0.7), "an error of 30 % at most"
+def test_a_valid_result_has_an_error_of_30_percent_at_most() -> None:
+    assert CLASSIFICATION.target_quality == pytest.approx(0.7)
 
 
 def test_top_1_and_smoothed_cross_entropy_by_hand(tmp_path: Path) -> None:
-    request = replace(small_request("classification", tmp_path), label_smoothing=0.1)
+    request = replace(small_request(tmp_path), label_smoothing=0.1)
     labels = np.array([[1, 0], [0, 1], [0, 1]], np.float32)
     outputs = np.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]], np.float32)
     (top_1,) = CLASSIFICATION.metrics

@@ -112,7 +112,7 @@ class Round:
     def _claim(self, taker: Taker) -> Claim:
         disk = SlowDisk(self._stage, taker, self._chance, self._longest_s)
         machine = FakeMachine(self._stage, taker, taker.number % self._places)
-        return Claim(self._folder, StageClock(self._stage, taker), disk, machine, show=lambda _: None)
+        return Claim.acquire(self._folder, StageClock(self._stage, taker), disk, machine)
 
     def _take(self, taker: Taker) -> None:
         self._stage.wait(taker, 0)

@@ -60,7 +60,7 @@ class Play:
 
     def _claim(self, taker: Taker) -> Claim:
         disk = MemoryDisk(self.memory, taker, self._lies, self._old_names)
-        return Claim(FOLDER, StageClock(self.stage, taker), disk, FakeMachine(self.stage, taker))
+        return Claim.acquire(FOLDER, StageClock(self.stage, taker), disk, FakeMachine(self.stage, taker))
 
     def _take(self, taker: Taker) -> None:
         """Taker 0 gives the run up at the end, 1 dies with it, 2 keeps it."""
@@ -98,7 +98,7 @@ class Play:
         held = any(taker.holds for taker in self.stage.takers)
         last = Taker(TAKERS, lambda _: None)
         try:
-            Claim(FOLDER, StageClock(self.stage, last), MemoryDisk(self.memory), FakeMachine(self.stage, None))
+            Claim.acquire(FOLDER, StageClock(self.stage, last), MemoryDisk(self.memory), FakeMachine(self.stage, None))
         except RunHeldError:
             assert held
         else:

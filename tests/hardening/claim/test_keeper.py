@@ -33,7 +33,7 @@ def take_over(folder: Path) -> Claim:
     """A successor on a run whose holder it takes for dead."""
     path = max(folder.iterdir())
     path.write_bytes(path.read_bytes().replace(b'"released": false', b'"released": true'))
-    return Claim(folder, ManualClock())
+    return Claim.acquire(folder, ManualClock())
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -41,7 +41,7 @@ def test_a_superseded_primary_hears_of_it_once(tmp_path: Path, background: bool)
     folder, heard = tmp_path / "claims", list[RunHeldError]()
 
     async def scenario() -> None:
-        keeper = ClaimKeeper(Claim(folder, SystemClock()), heard.append)
+        keeper = ClaimKeeper(Claim.acquire(folder, SystemClock()), heard.append)
         if background:
             keeper.in_background()
         assert keeper.look()
@@ -59,7 +59,7 @@ def test_a_superseded_primary_hears_of_it_once(tmp_path: Path, background: bool)
 def test_storage_that_does_not_answer_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CERTAIN_WITHIN_S", 0.01)
     disk, heard = Hanging(), list[RunHeldError]()
-    claim = Claim(tmp_path / "claims", SystemClock(), disk)
+    claim = Claim.acquire(tmp_path / "claims", SystemClock(), disk)
 
     async def scenario() -> None:
         keeper = ClaimKeeper(claim, heard.append)
@@ -82,7 +82,7 @@ def test_storage_that_does_not_answer_stops_nothing(tmp_path: Path, monkeypatch:
 
 
 def test_an_error_that_nobody_foresaw_does_not_end_the_keeping(tmp_path: Path) -> None:
-    claim = Claim(tmp_path / "claims", SystemClock())
+    claim = Claim.acquire(tmp_path / "claims", SystemClock())
     before, touched = claim.touch, list[float]()
 
     def touch(every_s: float = 0.0) -> None:

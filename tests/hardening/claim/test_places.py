@@ -26,7 +26,7 @@ TAKES = (
     "from aiperf.run_directory.claim import Claim\n"
     "show = lambda text: print(text, flush=True)\n"
     "try:\n"
-    "    claim = Claim(Path(sys.argv[1]), SystemClock(), show=show)\n"
+    "    claim = Claim.acquire(Path(sys.argv[1]), SystemClock(), show=show)\n"
     "except RunHeldError as error:\n"
     "    sys.exit(print(f'held: {error}', flush=True))\n"
     "print('mine', claim.number, os.getpid(), flush=True)\n"
@@ -98,7 +98,7 @@ def test_a_proc_of_another_namespace_is_not_believed(tmp_path: Path) -> None:
     with taker(folder, "unshare", "--pid", "--fork", "--kill-child") as first:
         assert line_of(first).startswith("mine 1 ")
         with pytest.raises(RunHeldError):
-            Claim(folder, Impatient(first), show=lambda _: None)
+            Claim.acquire(folder, Impatient(first))
 
 
 class Impatient(SystemClock):

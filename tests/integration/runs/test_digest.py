@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.config.space import read_space
 from aiperf.records.digest.entries import Began, decode_entry, encode_entry
-from aiperf.records.digest.reader import read_digest
+from aiperf.records.digest.reader import DigestReader, Line
 from aiperf.run_directory.paths import RunPaths, digests_of
 from aiperf.wire.messages import Job
 from analysis.results.verify import verify
@@ -52,6 +52,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory, config: RunConfig) -> Run
 @pytest.fixture
 def copy(finished: RunPaths, tmp_path: Path) -> RunPaths:
     return RunPaths(shutil.copytree(finished.root, tmp_path / "run"))
+
+
+def lines_of(paths: RunPaths, primary: str) -> list[Line]:
+    return list(DigestReader(paths, primary).read_new())
 
 
 def followed(paths: RunPaths, digest: str | None) -> Knowledge:
@@ -103,7 +107,7 @@ def test_every_plan_names_its_place_in_the_digest_and_can_be_replayed(finished: 
 
 @pytest.mark.parametrize("place", [0, 10_000])
 def test_a_replay_finds_a_plan_from_another_place_of_the_digest(copy: RunPaths, place: int) -> None:
-    trial = max(line.entry.trial for line in read_digest(copy, "primary-1") if isinstance(line.entry, Began))
+    trial = max(line.entry.trial for line in lines_of(copy, "primary-1") if isinstance(line.entry, Began))
     rewrite(copy, of_trial(trial, cursor=f"digest/primary-1:{place}"))
     assert "cursor" in {difference.field for difference in replay(copy, None, [trial]).differences}
     assert any("cursor" in problem for problem in verify(copy))
@@ -195,7 +199,7 @@ def test_an_agent_that_finds_damage_reads_the_raw_records_and_says_so(
 def test_after_a_resumption_nothing_is_lost_and_the_old_digest_does_not_matter(
     copy: RunPaths, config: RunConfig, damage: str
 ) -> None:
-    trials, segment = len(read_digest(copy, "primary-1")), copy.root / SEGMENT
+    trials, segment = len(lines_of(copy, "primary-1")), copy.root / SEGMENT
     whole = segment.read_bytes()
     if damage == "removed":
         shutil.rmtree(digests_of(copy))
@@ -204,7 +208,7 @@ def test_after_a_resumption_nothing_is_lost_and_the_old_digest_does_not_matter(
     elif damage == "stale":
         segment.write_bytes(b"".join(whole.splitlines(keepends=True)[:20]))
     assert resume_virtually(copy.root, config, later_s=3 * 3600) == "deadline"
-    assert len(read_digest(copy, "primary-2")) > 1.5 * trials
+    assert len(lines_of(copy, "primary-2")) > 1.5 * trials
     assert answers(followed(copy, "primary-2")) == answers(followed(copy, None))
     assert followed(copy, "primary-2").is_superseded(2) is False
     if damage == "none":

@@ -8,7 +8,6 @@ A change that is meant to change proposals computes the affected lists of `propo
 import json
 import shutil
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,17 @@ import pytest
 from aiperf.config.settings import RunConfig
 from aiperf.records.record import decode_record, encode_record
 from aiperf.run_directory.manifest import read_manifest
-from aiperf.run_directory.paths import RunPaths, open_run
+from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Job
 from referee.replay import ROUNDING
 from replica.search.planner import Memory, Planner
 from search_space.morphisms import morph_data
 from tests.support.folders import GOLDEN
 from tests.support.hand_made import aiperf
-from tests.support.runs import report
+from tests.support.runs import report, unpacked
 
 PROPOSALS: dict[str, list[dict[str, Any]]] = json.loads((GOLDEN / "proposals.json").read_text())
 REPORT: dict[str, Any] = json.loads((GOLDEN / "run-0.1.0.report.json").read_text())
-
-
-def unpacked(folder: Path) -> RunPaths:
-    """An interrupted simulated run of version 0.1.0 with two replicas and 36 trials."""
-    with tarfile.open(GOLDEN / "run-0.1.0.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    return open_run(folder / "run-0.1.0")
 
 
 @pytest.fixture

@@ -46,15 +46,15 @@ from analysis.verbs.screening import screening_page
 from analysis.verbs.trend import trend_page
 from rehearsal.lifecycle import conduct
 from tests.faults.rehearsals import drawn_rehearsal
-from tests.integration.verbs.test_page import drawn, page_of, resumed, work
-from tests.support.browser import DESKTOP, PHONE, barriers, errors_of_html, open_page, show
+from tests.support.browser import DESKTOP, PHONE, barriers, drawn, errors_of_html, open_page, show
 from tests.support.hand_made import T0_MS, HandMadeRun
+from tests.support.nodes.health import HOST, card, write
 from tests.support.nodes.screened import screened
+from tests.support.reports.pages import page_of, resumed, work
 from tests.support.runs import wait_for
 from tests.support.science.hybrid import whole_training
-from tests.unit.analysis.cluster.test_health import HOST, card, write
 from tests.unit.analysis.result_store.made import result, screening
-from tests.unit.analysis.scaling.test_rows import one_run
+from tests.unit.analysis.scaling.made import one_run
 from tests.unit.analysis.science.runs import run_of_four
 
 REPORTS = ("report", "running", "science", "hybrid")

@@ -18,8 +18,8 @@ from aiperf.wire.messages import Begin, TrainerEpoch
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.requests import hybrid_of
 from replica.agent.trial.trainer_process import TrainerProcess
-from tests.contract.trainer.test_ranks import request_for
 from tests.support.needs import need
+from tests.support.trainings.ranks import request_for
 
 ADDRESSES = ("10.76.0.1", "10.76.0.2")
 """Of the nodes by the first network, eth0; the second one, ib0, has 10.77."""

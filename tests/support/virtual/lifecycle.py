@@ -38,7 +38,7 @@ def conduct_virtually(
 
     async def conduct(loop: VirtualLoop) -> EndReason:
         clock = VirtualClock(loop)
-        with Claim(paths.claims, clock) as claim:
+        with Claim.acquire(paths.claims, clock) as claim:
             launcher = InProcessLauncher(config, paths, loop, machine)
             return await _conduct(paths, config, Start(claim, open_work(config)), launcher, shown, with_digest)
 
@@ -52,7 +52,7 @@ def resume_virtually(root: Path, config: RunConfig, later_s: float) -> EndReason
     async def conduct(loop: VirtualLoop) -> EndReason:
         loop.advance(later_s)
         clock = VirtualClock(loop)
-        with Claim(paths.claims, clock) as claim:
+        with Claim.acquire(paths.claims, clock) as claim:
             start = prepare_resumption(paths, config, claim, True, clock.utc_ms())
             return await _conduct(paths, config, start, InProcessLauncher(config, paths, loop))
 

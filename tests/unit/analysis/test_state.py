@@ -50,7 +50,7 @@ def cut(root: Path, at_s: float, end: End, **settings: Any) -> HandMadeRun:
 @contextlib.contextmanager
 def conducted(run: HandMadeRun, alive: bool) -> Iterator[None]:
     """With a primary, or with one that has gone and left its run behind."""
-    with Claim(run.paths.claims, ManualClock()) if alive else contextlib.nullcontext():
+    with Claim.acquire(run.paths.claims, ManualClock()) if alive else contextlib.nullcontext():
         yield
 
 

@@ -69,13 +69,13 @@ def test_what_was_not_looked_at_is_not_called_healthy(tmp_path: Path) -> None:
 def claimed_by_a_dead_process(run: HandMadeRun) -> int:
     script = "import os, sys; from pathlib import Path; from aiperf.run_directory.claim import Claim; "
     script += "from aiperf.clock import SystemClock; "
-    script += "Claim(Path(sys.argv[1]), SystemClock()); print(os.getpid(), flush=True); os._exit(9)"
+    script += "Claim.acquire(Path(sys.argv[1]), SystemClock()); print(os.getpid(), flush=True); os._exit(9)"
     words = [sys.executable, "-c", script, str(run.paths.claims)]
     return int(subprocess.run(words, capture_output=True, text=True, check=False).stdout)
 
 
 def claimed_elsewhere(run: HandMadeRun, at_s: float) -> None:
-    Claim(run.paths.claims, ManualClock())
+    Claim.acquire(run.paths.claims, ManualClock())
     (file,) = run.paths.claims.iterdir()
     file.write_text(json.dumps({**json.loads(file.read_bytes()), "host": "n7", "boot": "another"}))
     os.utime(file, (T0_MS / 1000 + at_s,) * 2)
@@ -83,7 +83,7 @@ def claimed_elsewhere(run: HandMadeRun, at_s: float) -> None:
 
 def test_a_run_whose_primary_lives_is_running(tmp_path: Path) -> None:
     run = in_progress(tmp_path)
-    with Claim(run.paths.claims, ManualClock()):
+    with Claim.acquire(run.paths.claims, ManualClock()):
         status = status_of(run, 60)
         assert status_of(run, 101).state == "running", "its primary is about to record the end"
     assert (status.state, status.ended, status.elapsed_s, status.left_s) == ("running", None, 60.0, 40.0)
@@ -152,7 +152,7 @@ def test_a_run_without_records_is_starting(tmp_path: Path) -> None:
 
 def test_the_json_of_a_running_run_is_its_status_and_not_a_report(tmp_path: Path) -> None:
     run = in_progress(tmp_path)
-    with Claim(run.paths.claims, ManualClock()):
+    with Claim.acquire(run.paths.claims, ManualClock()):
         shown = aiperf_here("status", tmp_path, "--format", "json")
     status = RunStatus.model_validate_json(shown.stdout)
     assert status.state == "running"
@@ -208,7 +208,7 @@ def test_no_table_cuts_a_number_and_what_is_left_out_is_named(width: int, tmp_pa
 
 def test_before_the_first_epoch_there_is_no_error_and_what_is_left_is_said(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"run.duration": 7200}).at(0).release(7200).at(1).start_trial(1)
-    with Claim(run.paths.claims, ManualClock()):
+    with Claim.acquire(run.paths.claims, ManualClock()):
         begun, line = status_of(run, 60), _status_line(status_of(run, 60))
         assert "running; 60 of 7200 s (1h59m left); 1 trial; no epoch yet; " in line
         assert "1m00s of 2h00m (1h59m left); 1 trial; no epoch yet; " in sentence_of(Answer(status=begun))

@@ -36,7 +36,7 @@ def test_the_summary_adds_up_trials_and_keeps_the_best_accuracy() -> None:
 def test_a_resumed_run_counts_what_was_done_before(tmp_path: Path) -> None:
     run = HandMadeRun(tmp_path, {"run.duration": 100, "run.replicas": 2}).at(0).release(100, replicas=2)
     run.at(1).start_trial(1).at(9).epoch(1, 1, correct=324).end_trial(1).start_trial(2).at(12).epoch(2, 1, correct=180)
-    with Claim(run.paths.claims, ManualClock()) as claim:
+    with Claim.acquire(run.paths.claims, ManualClock()) as claim:
         earlier = prepare_resumption(run.paths, run.config, claim, False, T0_MS + 20_000).earlier
         anew = prepare_resumption(run.paths, run.config, claim, True, T0_MS + 20_000).earlier
     assert earlier == {0: Earlier(1, 0.9)}, "one is done, and one was in progress"

@@ -16,7 +16,7 @@ from aiperf.examination import Examination, FrameworkFacts, MemoryFacts, ProbeFa
 from aiperf.rules.official_run import RULES
 from primary.doctor.checks import CHECKS, findings_of
 from primary.doctor.checks.rules import REMEDIES
-from primary.doctor.contract import Answer, Evidence, Finding, Said, replicas_in_words, together
+from primary.doctor.contract import Answer, Evidence, Finding, Remark, replicas_in_words, together
 from primary.replica_link import ClockOffset
 from slurm.states import parse_nodes
 from tests.support.hand_made import free_port
@@ -197,8 +197,8 @@ def test_samples_that_differ_from_node_to_node_are_one_finding() -> None:
 
 
 def test_equal_findings_of_many_replicas_are_one_and_failures_come_first() -> None:
-    said = [Said(replica, "ok", "fine") for replica in (0, 1, 2, 7)] + [Said(5, "failed", "broken", "mend")]
-    assert together("x", said) == [
+    remarks = [Remark(replica, "ok", "fine") for replica in (0, 1, 2, 7)] + [Remark(5, "failed", "broken", "mend")]
+    assert together("x", remarks) == [
         Finding("x", "failed", "replica 5: broken", "mend"),
         Finding("x", "ok", "replicas 0-2, 7: fine"),
     ]

@@ -186,7 +186,7 @@ def command_with(
     paths = RunPaths(tmp_path / "odd $name")
     paths.create()
     clock = SystemClock()
-    with HistoryWriter(paths, "primary", clock) as writer, Claim(paths.claims, SystemClock()) as claim:
+    with HistoryWriter(paths, "primary", clock) as writer, Claim.acquire(paths.claims, SystemClock()) as claim:
         context = RunContext(
             config,
             paths,

@@ -23,7 +23,7 @@ def interrupted(root: Path, duration_s: float = 100) -> HandMadeRun:
 
 def resume(run: HandMadeRun, at_s: float, new_clock: bool = False) -> Start:
     now_ms = T0_MS + round(at_s * 1000)
-    with Claim(run.paths.claims, ManualClock(now_ms)) as claim:
+    with Claim.acquire(run.paths.claims, ManualClock(now_ms)) as claim:
         return prepare_resumption(run.paths, run.config, claim, new_clock, now_ms)
 
 
@@ -72,7 +72,7 @@ def test_a_longer_duration_in_run_json_does_not_move_the_deadline(tmp_path: Path
 
 def test_a_primary_under_nni_looks_at_the_clock_too(tmp_path: Path) -> None:
     run = interrupted(tmp_path)
-    with Claim(run.paths.claims, ManualClock()) as claim:
+    with Claim.acquire(run.paths.claims, ManualClock()) as claim:
         assert begin_or_resume(run.paths, run.config, claim, T0_MS + 50_000).resumption is not None
         with pytest.raises(UsageError, match="the deadline passed"):
             begin_or_resume(run.paths, run.config, claim, T0_MS + 100_000)

@@ -13,8 +13,8 @@ from aiperf.__main__ import main
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_FAILED
 from aiperf.run_directory.checksums import without_seal
 from aiperf.run_directory.paths import RunPaths
-from tests.integration.runs.test_golden import unpacked
 from tests.support.forging import of_trial, rewrite
+from tests.support.runs import unpacked
 
 
 def checked(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict[str, Any]]:

@@ -17,9 +17,9 @@ from aiperf.run_directory.paths import RunPaths
 from referee.replay import RecordedHistory, Start, replay
 from search_space.morphisms import morph_data
 from search_space.sampling import random_morph
-from tests.integration.runs.test_golden import unpacked
 from tests.support.forging import of_trial, rewrite
 from tests.support.hand_made import HandMadeRun
+from tests.support.runs import unpacked
 
 
 def starts_of(paths: RunPaths) -> dict[int, Start]:

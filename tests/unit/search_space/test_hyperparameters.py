@@ -2,11 +2,7 @@
 
 from aiperf.network.layers import Conv
 from aiperf.network.operations import count
-from search_space.hyperparameters import (
-    apply_hyperparameters,
-    takes_kernel_size,
-    with_kernel_size,
-)
+from search_space.hyperparameters import apply_hyperparameters, with_kernel_size
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
 
@@ -24,6 +20,5 @@ def test_the_kernel_size_is_applied_before_the_model_is_built() -> None:
         if isinstance(node.layer, Conv) and node.layer.tunable_kernel
     )
     assert count(tuned).operations.total > count(grown).operations.total
-    assert (takes_kernel_size(INITIAL), takes_kernel_size(grown)) == (False, True)
     assert with_kernel_size(INITIAL, 5) == INITIAL
     assert apply_hyperparameters(grown, {"batch_size": 8}) == grown

@@ -22,7 +22,6 @@ from search_space.morphisms import (
     kernel_sites,
     morph_data,
     morph_from_data,
-    skip_sites,
     widths,
 )
 from search_space.resnet import resnet
@@ -67,7 +66,6 @@ def test_skips_match_shapes_with_a_strided_projection() -> None:
     same = AddSkip("s2b1_relu", "s2b3_relu").apply(INITIAL)
     assert "skip1_conv" not in same.by_name
     assert same.by_name["skip1_add"].inputs == ("s2b3_add", "skip1_bn")
-    assert len(list(skip_sites(INITIAL))) > 500
 
 
 def test_enlarge_grows_kernels_up_to_seven() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from replica.trainer.collectives import Collective
+from replica.trainer.collectives.contract import Collective
 
 
 class NetworkSteps(Protocol):

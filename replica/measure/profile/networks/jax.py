@@ -7,7 +7,7 @@ import jax
 import keras
 
 from replica.measure.profile.networks.batches import mean_square
-from replica.trainer.collectives import Collective
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.model.state import KerasState
 
 Values = list[Any]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from replica.measure.profile.networks.batches import mean_square
-from replica.trainer.collectives import Collective
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.model.state import KerasState
 
 

@@ -9,7 +9,8 @@ import jax
 from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import TrainRequest
-from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
 from replica.trainer.frameworks.jax import MEMORY, MOST_MEMORY
@@ -26,7 +27,11 @@ class Jax:
 
     def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or JAX's distributed runtime. Raises TrialFailedError ("ranks")."""
-        return COLLECTIVES.load("alone" if ranks == 1 else "jax")(ranks)
+        if ranks == 1:
+            return AloneCollective()
+        from replica.trainer.frameworks.jax.collective import JaxCollective  # noqa: PLC0415
+
+        return JaxCollective(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
         """Set the threads of XLA's CPU client, which reads them when it is first used.

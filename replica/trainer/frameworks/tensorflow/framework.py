@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import TrainRequest
-from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
 from replica.trainer.frameworks.tensorflow.steps import TensorFlowSteps
@@ -28,7 +29,11 @@ class TensorFlow:
 
     def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or Horovod. Raises TrialFailedError ("ranks")."""
-        return COLLECTIVES.load("alone" if ranks == 1 else "horovod")(ranks)
+        if ranks == 1:
+            return AloneCollective()
+        from replica.trainer.frameworks.tensorflow.horovod import HorovodCollective  # noqa: PLC0415
+
+        return HorovodCollective(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
         """Set threads; on GPUs, take this rank's own and let its memory grow as needed.

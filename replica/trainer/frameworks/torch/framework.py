@@ -9,9 +9,11 @@ import torch
 from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import UNFIT, TrainRequest
-from replica.trainer.collectives import COLLECTIVES, Collective
+from replica.trainer.collectives.alone import AloneCollective
+from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
 from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.frameworks.torch.collective import TorchCollective
 from replica.trainer.frameworks.torch.memory import keep_freed_memory, limit_memory
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
@@ -41,7 +43,7 @@ class Torch:
 
     def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or `torch.distributed`. Raises TrialFailedError ("ranks")."""
-        return COLLECTIVES.load("alone" if ranks == 1 else "torch")(ranks)
+        return AloneCollective() if ranks == 1 else TorchCollective(ranks)
 
     def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
         """Set threads and take this rank's accelerator; PyTorch takes its memory as needed.

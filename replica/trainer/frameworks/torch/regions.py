@@ -1,4 +1,4 @@
-"""What lies between a network's convolutions, as regions that are computed together.
+"""The operations between a network's convolutions, as regions that are computed together.
 
 Normalisations, sums, ReLUs and pooling do little arithmetic, but each reads and writes whole
 images: on an accelerator these passes over memory take most of a step. A compiler fuses a region
@@ -27,7 +27,7 @@ Edges = tuple[tuple[int, int], tuple[int, int]]
 
 
 class Mode(NamedTuple):
-    """How a region is computed."""
+    """The way in which a region is computed."""
 
     training: bool
     fused: bool
@@ -193,13 +193,13 @@ def short(error: Exception) -> str:
 
 
 class Fusion:
-    """Whether the regions of a network are compiled, for batches of how many images."""
+    """The compilation of a network's regions: the batches that it covers, and its failure."""
 
     def __init__(self) -> None:
         self.images = 0
         """Size of the batches that compiled regions take; others are too rare to be worth it."""
         self.failure: str | None = None
-        """Why nothing is compiled any more."""
+        """The reason why nothing is compiled any more; None: regions are."""
 
     def covers(self, images: int) -> bool:
         """True if regions of a batch of this size are compiled."""

@@ -69,7 +69,7 @@ class Capture:
         self._done = 0
         self._graph: Graph | None = None
         self.failure: str | None = None
-        """Why there will be no graph."""
+        """The reason why there will be no graph."""
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """Do a step."""
@@ -101,7 +101,7 @@ class Capture:
 def short_of_memory(device: Any) -> str | None:
     """Say why a graph, which keeps the memory of a step to itself, does not fit; None if it does.
 
-    Batches of other sizes need the memory of a step beside it.
+    Batches of other sizes need the memory of a step in addition to it.
     """
     if device.type != "cuda":
         return None

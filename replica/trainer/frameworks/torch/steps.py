@@ -63,7 +63,7 @@ class TorchSteps(KerasState):
         self._do = self._step_by(request)
 
     def _step_by(self, request: TrainRequest) -> Callable[[Any, Any], Any]:
-        """How steps are done: by a graph if the device has graphs, and one rank trains alone."""
+        """The function of a step: a graph if the device has graphs, and one rank trains alone."""
         own = self._network
         self._compiles = compiles_on(self._device, request)
         if own is None or not self._compiles:

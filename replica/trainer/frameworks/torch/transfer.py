@@ -14,7 +14,7 @@ BATCHES_AHEAD = 3
 
 
 class Transfer:
-    """Copies batches by a stream of their own, beside the steps, from pinned memory.
+    """Copies batches by a stream of their own, next to the steps, from pinned memory.
 
     A few batches are under way at a time; the host waits for the oldest. For CUDA and ROCm; other
     devices get each batch as its step begins.

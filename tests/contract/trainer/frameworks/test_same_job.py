@@ -21,8 +21,8 @@ from aiperf.wire.messages import Begin, InheritedWeights, TrainerDone, TrainerPh
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model import weights
 from search_space.morphisms import Deepen, morph_data
-from tests.contract.trainer.test_trainers import TINY, collect, epochs_of
 from tests.support.trainings.installed import need_frameworks
+from tests.support.trainings.programs import TINY, collect, epochs_of
 from tests.support.trainings.requests import request_for
 
 STEPS = 10

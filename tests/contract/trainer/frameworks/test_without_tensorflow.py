@@ -11,9 +11,9 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Conv, Dense, GlobalAveragePool, Input, Softmax
 from replica.trainer.frameworks import FRAMEWORKS
-from tests.contract.trainer.test_trainers import collect, epochs_of
 from tests.support.images import CLASSES, SIDE, TRAIN, VALIDATION, make_shards
 from tests.support.trainings.installed import need_frameworks
+from tests.support.trainings.programs import collect, epochs_of
 from tests.support.trainings.requests import request_for
 
 BLOCK = """

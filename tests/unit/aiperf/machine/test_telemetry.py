@@ -214,7 +214,7 @@ def test_unreadable_samples_are_counted_and_the_rest_is_used(tmp_path: Path) -> 
             '{"time": "never"}\nnot json\n[]\n{"time": "2023-11-14T22:13:30.000Z", "cpu_percent": "x"}\n{"torn'
         )
     read = read_run(open_run(tmp_path)).telemetry
-    assert read.unreadable_lines == 5
+    assert sum(read.unreadable.values()) == 5
     assert read.nodes[0].mean("cpu_percent", T0_MS, T0_MS + 100_000) == 50.0
 
 

@@ -25,7 +25,7 @@ from tests.support.runs import wait_for
 
 DIES = (
     "import os, sys; from pathlib import Path; from aiperf.clock import SystemClock; "
-    "from aiperf.run_directory.claim import Claim; Claim(Path(sys.argv[1]), SystemClock()); os._exit(9)"
+    "from aiperf.run_directory.claim import Claim; Claim.acquire(Path(sys.argv[1]), SystemClock()); os._exit(9)"
 )
 
 
@@ -59,9 +59,9 @@ class Touching(ManualClock):
 
 def test_a_living_holder_is_respected_and_named(folder: Path) -> None:
     held = rf"another primary has this run: process {os.getpid()} on .*, since 1970-01-01T00:00:00"
-    with Claim(folder, ManualClock(0)) as first, pytest.raises(RunHeldError, match=held):
-        Claim(folder, ManualClock())
-    with Claim(folder, ManualClock()) as second:
+    with Claim.acquire(folder, ManualClock(0)) as first, pytest.raises(RunHeldError, match=held):
+        Claim.acquire(folder, ManualClock())
+    with Claim.acquire(folder, ManualClock()) as second:
         assert (first.number, second.number, second.alone) == (1, 2, True)
         assert is_held_here(folder)
     assert not is_held_here(folder)
@@ -72,19 +72,19 @@ def test_a_living_holder_is_respected_and_named(folder: Path) -> None:
 def test_a_dead_holder_is_detected(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", DIES, str(folder)], check=False)
     assert not is_held_here(folder)
-    assert Claim(folder, ManualClock()).number == 2
+    assert Claim.acquire(folder, ManualClock()).number == 2
 
 
 def test_a_dead_holder_that_is_still_a_zombie_is_detected(folder: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", DIES, str(folder)]) as process:
         wait_for(lambda: not lives(process.pid))
-        assert Claim(folder, ManualClock()).number == 2
+        assert Claim.acquire(folder, ManualClock()).number == 2
 
 
 def test_another_process_with_the_id_of_the_dead_one_is_not_the_holder(folder: Path) -> None:
-    first = Claim(folder, ManualClock())
+    first = Claim.acquire(folder, ManualClock())
     rewrite(folder, started_ticks=parse_holder(last(folder).read_bytes()).started_ticks - 1)
-    second = Claim(folder, ManualClock())
+    second = Claim.acquire(folder, ManualClock())
     first.release()
     assert is_held_here(folder), "the first one's release leaves the second one's claim"
     second.release()
@@ -94,14 +94,14 @@ def test_another_process_with_the_id_of_the_dead_one_is_not_the_holder(folder: P
     "facts", [{"boot": "another"}, {"namespaces": "pid:[1]"}, {"started_ticks": 0}, {"pid": -1}], ids=str
 )
 def test_a_holder_that_cannot_be_seen_is_watched(folder: Path, facts: dict[str, Any]) -> None:
-    Claim(folder, ManualClock())
+    Claim.acquire(folder, ManualClock())
     rewrite(folder, **facts)
     shown: list[str] = []
     with pytest.raises(RunHeldError, match="another primary has this run"):
-        Claim(folder, Touching(last(folder)), show=shown.append)
+        Claim.acquire(folder, Touching(last(folder)), show=shown.append)
     clock = ManualClock()
     began_s = clock.monotonic_s()
-    claim = Claim(folder, clock, show=shown.append)
+    claim = Claim.acquire(folder, clock, show=shown.append)
     assert clock.monotonic_s() - began_s > SILENCE_S
     assert not claim.alone, "it may be at work again"
     assert shown[-1].startswith("waiting up to 90 s to see whether this run's primary is alive: ")
@@ -113,9 +113,9 @@ def test_what_cannot_be_read_is_alive_until_it_is_untouched(folder: Path) -> Non
         file = folder / f"{len(list(folder.iterdir())) + 1:06d}.json"
         file.write_bytes(damaged)
         with pytest.raises(RunHeldError, match="a primary that cannot be identified"):
-            Claim(folder, Touching(file), show=lambda _: None)
+            Claim.acquire(folder, Touching(file))
         clock = ManualClock()
-        Claim(folder, clock, show=lambda _: None).release()
+        Claim.acquire(folder, clock).release()
         assert clock.now_ms - ManualClock().now_ms > SILENCE_S * 1000
 
 
@@ -124,12 +124,12 @@ def test_a_claim_of_an_earlier_version_is_watched(folder: Path, tmp_path: Path) 
     facts = {"token": "t", "host": Machine().host, "pid": os.getpid(), "process_started": 1.5, "since": "2026-01-01"}
     old.write_text(json.dumps(facts))
     with pytest.raises(RunHeldError, match=rf"process {os.getpid()} on .*, since 2026-01-01"):
-        Claim(folder, Touching(old), show=lambda _: None)
-    assert Claim(folder, ManualClock(), show=lambda _: None).number == 1
+        Claim.acquire(folder, Touching(old))
+    assert Claim.acquire(folder, ManualClock()).number == 1
 
 
 def test_a_holder_that_is_released_while_it_is_watched_has_a_successor_at_once(folder: Path) -> None:
-    first = Claim(folder, ManualClock())
+    first = Claim.acquire(folder, ManualClock())
 
     class Releasing(ManualClock):
         def pause(self, seconds: float) -> None:
@@ -139,17 +139,17 @@ def test_a_holder_that_is_released_while_it_is_watched_has_a_successor_at_once(f
     first._machine.boot = "another"  # as seen from another machine
     rewrite(folder, boot="another")
     clock = Releasing()
-    second = Claim(folder, clock, show=lambda _: None)
+    second = Claim.acquire(folder, clock)
     assert (second.number, second.alone) == (2, True)
     assert clock.now_ms - ManualClock().now_ms < 5_000
 
 
 def test_the_holder_stops_if_another_one_has_its_run(folder: Path) -> None:
-    first = Claim(folder, ManualClock())
+    first = Claim.acquire(folder, ManualClock())
     first.touch()
     assert first.lost is None
     rewrite(folder, released=True)
-    Claim(folder, ManualClock())
+    Claim.acquire(folder, ManualClock())
     first.touch()
     assert f"another primary has taken this run over: process {os.getpid()} on" in str(first.lost)
     first.release()
@@ -158,7 +158,7 @@ def test_the_holder_stops_if_another_one_has_its_run(folder: Path) -> None:
 
 def test_a_holder_looks_at_its_claim_at_intervals(folder: Path) -> None:
     clock = ManualClock()
-    claim = Claim(folder, clock)
+    claim = Claim.acquire(folder, clock)
     os.utime(last(folder), (0, 0))
     clock.pause(14)
     claim.touch(15)
@@ -169,20 +169,20 @@ def test_a_holder_looks_at_its_claim_at_intervals(folder: Path) -> None:
 
 
 def test_a_claim_that_somebody_removed_is_published_again_unless_another_primary_came(folder: Path) -> None:
-    first = Claim(folder, ManualClock())
+    first = Claim.acquire(folder, ManualClock())
     last(folder).unlink()
     first.touch()
     assert first.lost is None
     assert is_held_here(folder)
     last(folder).unlink()
-    second = Claim(folder, ManualClock())
+    second = Claim.acquire(folder, ManualClock())
     first.touch()
     assert first.lost is not None
     assert second.lost is None
 
 
 def test_a_number_that_the_records_know_is_never_used_again(folder: Path) -> None:
-    claim = Claim(folder, ManualClock())
+    claim = Claim.acquire(folder, ManualClock())
     claim.claim_above(0)
     assert (claim.number, claim.alone) == (1, True)
     claim.claim_above(7)
@@ -190,7 +190,7 @@ def test_a_number_that_the_records_know_is_never_used_again(folder: Path) -> Non
     claim.touch()
     assert claim.lost is None
     claim.release()
-    assert Claim(folder, ManualClock()).number == 9
+    assert Claim.acquire(folder, ManualClock()).number == 9
 
 
 class LyingLinks(Disk):
@@ -215,17 +215,17 @@ class Broken(Disk):
 
 @pytest.mark.parametrize("disk", [LyingLinks(), NoLinks()])
 def test_the_file_decides_who_has_won_and_not_the_answer_of_the_file_system(folder: Path, disk: Disk) -> None:
-    with Claim(folder, ManualClock(), disk) as claim:
+    with Claim.acquire(folder, ManualClock(), disk) as claim:
         assert claim.number == 1
         with pytest.raises(RunHeldError):
-            Claim(folder, ManualClock(), disk)
-    assert Claim(folder, ManualClock(), disk).number == 2
+            Claim.acquire(folder, ManualClock(), disk)
+    assert Claim.acquire(folder, ManualClock(), disk).number == 2
     assert not list(folder.glob(".*"))
 
 
 def test_a_disk_that_fails_is_no_claim(folder: Path) -> None:
     with pytest.raises(OSError, match="broken"):
-        Claim(folder, ManualClock(), Broken())
+        Claim.acquire(folder, ManualClock(), Broken())
     assert list(folder.iterdir()) == []
 
 
@@ -255,10 +255,10 @@ def test_a_claim_is_taken_when_its_storage_answers_again(
 ) -> None:
     names = ("names", "read", "write", "link", "replace", "remove")
     failures = refuse(monkeypatch, names, code)
-    with Claim(folder, ManualClock(), PatientDisk(Patience(60.0))) as claim:
+    with Claim.acquire(folder, ManualClock(), PatientDisk(Patience(60.0))) as claim:
         assert claim.number == 1
     assert failures == dict.fromkeys(names, 3)
-    assert Claim(folder, ManualClock()).number == 2, "the first one was released"
+    assert Claim.acquire(folder, ManualClock()).number == 2, "the first one was released"
     assert not list(folder.glob(".*"))
 
 
@@ -273,27 +273,27 @@ def test_whatever_a_file_system_answers_to_a_link_one_of_two_has_the_claim_at_on
         with monkeypatch.context() as patch:
             refuse(patch, ["link"], code, done=lies)
             patch.setattr("aiperf.storage.patience.FIRST_PAUSE_S", 3600.0)
-            claim = Claim(folder, ManualClock(), PatientDisk(Patience(7200.0)))
+            claim = Claim.acquire(folder, ManualClock(), PatientDisk(Patience(7200.0)))
             assert claim.number == count + 1, errno.errorcode.get(code, code)
             with pytest.raises(RunHeldError):
-                Claim(folder, ManualClock(), PatientDisk(Patience(0.0)))
+                Claim.acquire(folder, ManualClock(), PatientDisk(Patience(0.0)))
             claim.release()
     assert not list(folder.glob(".*"))
 
 
 def test_a_link_that_was_made_and_refused_is_the_claim(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refuse(monkeypatch, ["link"], errno.ESTALE, done=True) == {}
-    claim = Claim(folder, ManualClock(), PatientDisk(Patience(60.0)))
+    claim = Claim.acquire(folder, ManualClock(), PatientDisk(Patience(60.0)))
     assert claim.number == 1
     with pytest.raises(RunHeldError):
-        Claim(folder, ManualClock())
+        Claim.acquire(folder, ManualClock())
 
 
 @pytest.mark.parametrize("otherwise", [False, True])
 def test_a_claim_that_cannot_be_read_is_as_it_was(
     otherwise: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Claim(folder, SystemClock())
+    Claim.acquire(folder, SystemClock())
     assert is_held_here(folder, otherwise)
     refuse(monkeypatch, ["read"], errno.EIO)
     assert is_held_here(folder, otherwise) is otherwise
@@ -305,13 +305,13 @@ def test_a_claim_that_cannot_be_written_whole_leaves_nothing(folder: Path, monke
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        Claim(folder, ManualClock())
+        Claim.acquire(folder, ManualClock())
     assert list(folder.iterdir()) == []
 
 
 def test_nothing_that_moves_with_the_clock_is_read(folder: Path) -> None:
     """`create_time` of psutil is made of /proc/stat, which a step of the clock moves."""
-    Claim(folder, SystemClock())
+    Claim.acquire(folder, SystemClock())
     script = (
         "import sys; sys.path.insert(0, sys.argv[2]); sys.argv[1:]; import builtins, io, os; from pathlib import Path\n"
         "seen = []\n"

@@ -9,7 +9,7 @@ from aiperf.run_directory.claim import Claim, identity_of
 def held(folder: Path, times: int) -> list[int]:
     numbers = []
     for _ in range(times):
-        with Claim(folder, SystemClock()) as claim:
+        with Claim.acquire(folder, SystemClock()) as claim:
             numbers.append(claim.number)
     return numbers
 

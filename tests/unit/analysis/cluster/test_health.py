@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from aiperf.clock import format_utc
 from analysis.output.page.vocabulary import health, not_recorded
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
 from analysis.report.estimates import HealthPart
 from analysis.results.verify import examine
-from tests.support.hand_made import T0_MS, HandMadeRun
-
-HOST = "n1"
+from tests.support.hand_made import HandMadeRun
+from tests.support.nodes.health import HOST, card, write
 
 
 def run_of(root: Path) -> HandMadeRun:
@@ -20,18 +18,6 @@ def run_of(root: Path) -> HandMadeRun:
     run = HandMadeRun(root).at(0).release(100).at(10).start_trial(1).at(40).epoch(1, 1)
     run.paths.system.write_text(json.dumps({"0": {"host": HOST, "accelerators": 2, "accelerator": "NVIDIA H200"}}))
     return run.end(100)
-
-
-def write(run: HandMadeRun, samples: dict[float, dict[str, Any]], writer: str = "replica-0000-1") -> None:
-    file = run.paths.telemetry_file(f"{writer}-{HOST}")
-    file.parent.mkdir(exist_ok=True)
-    lines = [{"version": 1, "host": HOST, "interval_s": 10, "writer": writer}]
-    lines += [{"time": format_utc(T0_MS + round(1000 * t_s)), **fields} for t_s, fields in samples.items()]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def card(**values: float) -> dict[str, Any]:
-    return {"accelerators": [{"uuid": "GPU-1", **{f"DCGM_FI_DEV_{name}": value for name, value in values.items()}}]}
 
 
 def part_of(run: HandMadeRun) -> HealthPart:

@@ -104,7 +104,7 @@ def calls_for_messages(root: Path, replicas: int) -> int:
 
     async def scenario(loop: VirtualLoop) -> None:
         clock, launched = VirtualClock(loop), Replicas()
-        with Claim(paths.claims, clock) as claim, HistoryWriter(paths, "primary", clock) as writer:
+        with Claim.acquire(paths.claims, clock) as claim, HistoryWriter(paths, "primary", clock) as writer:
             context = RunContext(config, paths, launched, writer, Blind(), open_work(config), claim, NativeManager())
             dispatcher = Dispatcher(context)
             run = asyncio.create_task(dispatcher.run())

@@ -47,7 +47,7 @@ def test_the_status_of_a_large_run_comes_from_its_snapshot(tmp_path: Path) -> No
     display.refresh(in_progress())
     paths.system.write_text('{"1": {"host": "n1"}}')
     assert status_at_a_glance(paths, T0_MS) is None, "no primary lives"
-    with Claim(paths.claims, clock):
+    with Claim.acquire(paths.claims, clock):
         status = status_at_a_glance(paths, T0_MS)
         assert status is not None
         assert (status.source, status.name, status.state, status.elapsed_s, status.left_s) == (
@@ -84,7 +84,7 @@ def test_the_error_of_a_perfect_accuracy_is_that_of_the_rules(tmp_path: Path) ->
     write_manifest(paths, CONFIG)
     view.replicas[0].take(Progress(trial=8, phase="train", epoch=2, epochs=9, accuracy=1.0, operations=10**12))
     SnapshotDisplay(paths, CONFIG, clock).refresh(view)
-    with Claim(paths.claims, clock):
+    with Claim.acquire(paths.claims, clock):
         status = status_at_a_glance(paths, T0_MS)
     assert status is not None
     assert status.error == 1 / (2 * DIGITS.validation_images)
@@ -132,7 +132,7 @@ def test_command_and_dashboard_read_the_snapshot_in_place_of_the_records(tmp_pat
     write_manifest(paths, CONFIG)
     paths.history_file("replica-0000-1").write_bytes(b"not a record\n")
     SnapshotDisplay(paths, CONFIG, clock).refresh(in_progress())
-    with Claim(paths.claims, clock):
+    with Claim.acquire(paths.claims, clock):
         shown = RunStatus.model_validate_json(aiperf("status", tmp_path, "--format", "json").stdout)
         assert (shown.source, shown.trials) == ("snapshot", 7)
         (answer,) = answers(Task(run=tmp_path))

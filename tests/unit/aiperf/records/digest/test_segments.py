@@ -11,7 +11,7 @@ from aiperf.errors import DigestDamagedError
 from aiperf.records.digest import reader as reader_module
 from aiperf.records.digest import writer as writer_module
 from aiperf.records.digest.entries import Opened, Over, decode_entry, encode_entry
-from aiperf.records.digest.reader import DigestReader, read_digest
+from aiperf.records.digest.reader import DigestReader
 from aiperf.records.digest.writer import DigestWriter
 from aiperf.run_directory.paths import RunPaths, digest_segment, digests_of
 
@@ -95,7 +95,7 @@ def test_the_hash_names_the_whole_prefix(paths: RunPaths, tmp_path: Path) -> Non
     other = RunPaths(tmp_path / "other")
     other.root.mkdir()
     DigestWriter(other, "primary-1", [over(3), over(2)]).close(0)
-    one, two = (read_digest(run, "primary-1") for run in (paths, other))
+    one, two = (list(DigestReader(run, "primary-1").read_new()) for run in (paths, other))
     assert one[0].hash == two[0].hash
     assert one[2].entry == two[2].entry
     assert one[2].hash != two[2].hash

@@ -55,7 +55,7 @@ def test_exchanges_are_recorded_by_epoch_with_their_group_or_server(tmp_path: Pa
     log.exchange(TrainerExchange(monotonic_ms=T0_MS, groups=groups, servers=(server,)))
     trial = read_ledger(run.paths).trials[1]
     assert {key: body.images for key, body in trial.exchanges.items()} == {(1, 0): 128, (1, 1): 128}
-    assert trial.exchanges[1, 1].mean_staleness == 1.25
+    assert trial.exchanges[1, 1].staleness == (1, 2, 0, 1)
     assert trial.served[1, 0].busy_share == 0.5
 
 

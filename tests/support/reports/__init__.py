@@ -1,0 +1,1 @@
+"""Hand-made runs whose reports are looked at."""
