@@ -2,7 +2,8 @@
 
 Decoding itself releases Python's lock, but what surrounds it does not: the threads of one process
 come to about 5,400 images a second, however many there are (`threads_images_per_s` of
-`benchmarks.accelerators`), and the thread that trains waits with them. A process reads `Crops` from its standard input, and writes a letter and pixels.
+`benchmarks.accelerators`), and the thread that trains waits with them. A process reads `Crops` from
+its standard input, and writes a letter and pixels.
 """
 
 import os
