@@ -1,6 +1,5 @@
 """The history list, read writer by writer with all CPUs and thinned to what a report needs."""
 
-import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -9,10 +8,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from msgspec import UNSET
+from msgspec.structs import replace
 
-from aiperf.facts import LAST_MS
-from aiperf.records.bodies import AnyBody, ReplicaReady
+from aiperf.records.bodies import ReplicaReady
 from aiperf.records.chain import first_link
 from aiperf.records.columns import (
     EPOCH,
@@ -28,14 +26,12 @@ from aiperf.records.columns import (
     rows_of,
 )
 from aiperf.records.damage import Damage
-from aiperf.records.history_files import decode_lines, read_from, translated
+from aiperf.records.history_files import Batch, decode_lines, read_from, translated
 from aiperf.records.ledger import Ledger
-from aiperf.records.record import CHECKSUM_KEY, DECODER, HASH_LENGTH, HEXADECIMAL, TAIL_BYTES, VERSION, Record
 from aiperf.rules.score import GRID_MS
 from aiperf.run_directory.paths import RunPaths
 from analysis.reading.integrity.lines import LineFacts, check_lines
 from analysis.reading.integrity.view import PrimaryRecords, WriterRecords, start_of
-from analysis.reading.times import TIME_BYTES, times_of
 from analysis.reading.workers import Workers
 
 LONG_RUN_MS = 3_600_000
@@ -146,16 +142,14 @@ def read_writer(
         facts = LineFacts(damages=(Damage(name, None, "record", f"the file is not read: {refusal}"),))
         return WriterRecords(file.stem, lines=facts)
     *lines, rest = data.split(b"\n")
-    decoded = _decoded_together(lines, file.stem) or _decoded_one_by_one(lines, file.name)
-    heads, hashes = decoded.heads, [sha256(line).hexdigest() for line in lines]
-    columns = columns_of(decoded.bodies, heads)
+    batch = decode_lines(file.name, enumerate(lines, start=1))
+    heads, hashes = _heads_of(batch, len(lines)), [sha256(line).hexdigest() for line in lines]
+    columns = columns_of([record.body for record in batch.records], heads)
     needless = _needless(columns.progress, thinning) if thinning is not None else np.zeros(0, np.int64)
     columns = columns.only(lambda rows: ~np.isin(rows[:, PLACE], needless))
-    rare = [row for row, body in enumerate(decoded.bodies) if type(body) not in FREQUENT]
-    records = tuple(
-        Record(file.stem, sequence, time_ms, monotonic_ms, decoded.bodies[row])
-        for row, (_, sequence, time_ms, monotonic_ms) in zip(rare, heads[rare].tolist(), strict=True)
-    )
+    rare = [row for row, record in enumerate(batch.records) if type(record.body) not in FREQUENT]
+    # Without their links, which are long, and which the hashes of the lines are compared with.
+    records = tuple(replace(batch.records[row], previous=None) for row in rare)
     kept = heads[~np.isin(heads[:, PLACE], needless)]
     # Of lines with one sequence number the first one counts, as in the ledger.
     _, first = np.unique(kept[:, SEQUENCE], return_index=True)
@@ -164,87 +158,22 @@ def read_writer(
         records,
         tuple((heads[rare, PLACE] + 1).tolist()),
         check_lines(name, lines, hashes, first_link, wanted, heads),
-        decoded.damages,
+        batch.damages,
         bool(rest),
         columns,
         np.delete(kept[:, PLACE], first),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Decoded:
-    """Readable content of lines: the first four columns, and the body of each."""
-
-    heads: Numbers
-    bodies: Sequence[AnyBody]
-    damages: tuple[Damage, ...] = ()
-
-
-def _decoded_together(lines: Sequence[bytes], writer: str) -> _Decoded | None:
-    """Decode all lines by one call; None if the decoder would refuse any, which needs words.
-
-    What `decode_record` checks of a line is checked of all: the same bytes, links and times.
-    """
-    if not lines or not _are_whole(lines):
-        return None
-    try:
-        found = DECODER.decode_lines(b"\n".join(lines))
-    except (ValueError, RecursionError):
-        return None
-    # Below, a property of all lines is a set, of one element if every line is right: no line is
-    # looked at by itself.
-    links = [line.previous for line in found]
-    chained = UNSET not in links
-    texts = "".join(links) if chained else ""  # type: ignore[arg-type]
-    if (
-        len(found) != len(lines)
-        or {line.writer for line in found} != {writer}
-        or {line.version for line in found} != {VERSION if chained else 1}
-        or (not chained and set(links) != {UNSET})
-        or (chained and ({*map(len, links)} != {HASH_LENGTH} or not set(texts) <= set(HEXADECIMAL)))  # type: ignore[arg-type]
-    ):
-        return None
-    times = _times([line.time for line in found])
-    if times is None or times.min() < 0 or times.max() > LAST_MS:
-        return None
-    heads = [
-        np.arange(len(found)),
-        np.array([line.sequence for line in found], np.int64),
-        times,
-        np.array([line.monotonic_ms for line in found], np.int64),
-    ]
-    return _Decoded(np.column_stack(heads), [line.data for line in found])
-
-
-def _are_whole(lines: Sequence[bytes]) -> bool:
-    """True if each line ends with a checksum, and the checksum fits."""
-    # The tail is the key, eight digits, and the two characters that close text and object.
-    if {line[-TAIL_BYTES:-10] for line in lines} != {CHECKSUM_KEY} or {line[-2:] for line in lines} != {b'"}'}:
-        return False
-    return [b"%08x" % zlib.crc32(line[:-TAIL_BYTES]) for line in lines] == [line[-10:-2] for line in lines]
-
-
-def _times(texts: Sequence[str]) -> Numbers | None:
-    try:
-        every = "".join(f'"{text}"' for text in texts).encode("ascii")
-    except UnicodeError:
-        return None
-    if {*map(len, texts)} != {TIME_BYTES - 2}:
-        return None
-    return times_of(np.frombuffer(every, np.uint8).reshape(-1, TIME_BYTES))
-
-
-def _decoded_one_by_one(lines: Sequence[bytes], name: str) -> _Decoded:
-    """Decode a file with damaged lines one by one, and put the damages into words."""
-    batch = decode_lines(name, enumerate(lines, start=1))
+def _heads_of(batch: Batch, lines: int) -> Numbers:
+    """The first four columns of the readable ones of a file's lines."""
     damaged = {damage.line for damage in batch.damages}
-    places = [place for place in range(len(lines)) if place + 1 not in damaged]
+    places = [place for place in range(lines) if place + 1 not in damaged]
     heads = [
         (place, record.sequence, record.time_ms, record.monotonic_ms)
         for place, record in zip(places, batch.records, strict=True)
     ]
-    bodies = [record.body for record in batch.records]
-    return _Decoded(np.array(heads, np.int64) if heads else rows_of(4), bodies, batch.damages)
+    return np.array(heads, np.int64) if heads else rows_of(4)
 
 
 def _refusal(data: bytes) -> str:

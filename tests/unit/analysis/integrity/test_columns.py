@@ -1,15 +1,13 @@
 """Records in columns: what an honest run says, and damages of what a changed one does."""
 
-import random
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from aiperf.records.bodies import EpochCompleted, PhaseBegan
+from aiperf.records.bodies import EpochCompleted
 from aiperf.records.columns import TRAINED
 from aiperf.records.record import decode_record, encode_record
-from analysis.reading import history
 from analysis.reading.history import ProgressThinning, read_writer
 from analysis.reading.run_data import read_run
 from tests.support.hand_made import T0_MS, HandMadeRun
@@ -120,24 +118,6 @@ def test_the_first_epoch_of_a_number_is_the_one_that_was_heard_of(tmp_path: Path
     assert "sequence" in {damage.kind for damage in found}
     assert [damage for damage in found if damage.kind == "witness" and damage.line == place] == []
     assert [damage.found for damage in found if "as history/primary-1" in damage.expected] == []
-
-
-def test_lines_decoded_together_are_those_decoded_one_by_one(tmp_path: Path) -> None:
-    run = epochs(tmp_path)
-    run.replicas[0].append(PhaseBegan(replica=0, trial=None, phase="idle"))
-    file = run.paths.history_file("replica-0000-1")
-    intact, rng = file.read_bytes(), random.Random(3)
-    for _ in range(150):
-        place, new = rng.randrange(len(intact)), rng.choice([b"", b"0", b"\n", b" ", b"x", b'"', b"}"])
-        changed = intact[:place] + new + intact[place + rng.randint(0, 1) :]
-        lines = changed.split(b"\n")[:-1]
-        together = history._decoded_together(lines, file.stem)
-        assert (together is not None) == (changed == intact)
-    lines = intact.split(b"\n")[:-1]
-    together, single = history._decoded_together(lines, file.stem), history._decoded_one_by_one(lines, file.name)
-    assert together is not None
-    assert (together.heads.tolist(), together.bodies) == (single.heads.tolist(), single.bodies)
-    assert history._decoded_together(lines, "replica-0001-1") is None, "another writer's lines are damages"
 
 
 def test_a_line_that_comes_twice_counts_once_also_if_its_first_is_needless(tmp_path: Path) -> None:
