@@ -33,8 +33,8 @@ def usable_memory(total_bytes: int, sharers: int = 1) -> int:
 
     It is at least half of the replica's part: on a small accelerator the reserve would be most.
     """
-    own = total_bytes // sharers
-    return max(int(USABLE_SHARE * own) - RESERVED_BYTES, own // 2)
+    own, reserved = total_bytes // sharers, RESERVED_BYTES if sharers == 1 else SHARER_BYTES
+    return max(int(USABLE_SHARE * own) - reserved, own // 2)
 
 
 def rank_memory(total_bytes: int, sharers: int) -> int:

@@ -89,7 +89,9 @@ async def _at_once(devices: list[Device], request: ScreenRequest) -> list[list[R
 
 async def measure_storage(replica: int, request: ScreenRequest) -> list[Row]:
     """The rows of the file systems."""
-    device = Device(STORAGE, STORAGE, None, _hidden(), 1)
+    # TensorFlow's input would take a GPU's memory; that of others decodes as it does next to a GPU.
+    hidden = _hidden() if request.config.training.framework == "tensorflow" else {}
+    device = Device(STORAGE, STORAGE, None, hidden, 1)
     words = python_module("replica.measure.screen.storage", "--replica", str(replica))
     return await rows_of(device, words, write_request(request), None)
 

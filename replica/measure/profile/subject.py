@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.host import this_host
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import AIPERF_1, RuleSet
 from aiperf.network.science import SCIENCE_1
@@ -89,6 +90,7 @@ def _request(settings: ProfileSettings) -> TrainRequest:
         dataset=settings.dataset,
         data_dir=settings.data_dir,
         synthetic_input=settings.synthetic_input,
+        parallel_decode=max(1, this_host().usable_cpus() // settings.ranks),
         batch_size=settings.batch_size,
         epochs=1,
         max_epochs=60,

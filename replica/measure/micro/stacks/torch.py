@@ -29,7 +29,7 @@ class TorchStack:
 
     def device(self) -> str:
         """The first accelerator of any maker, or the CPU."""
-        kind = torch.accelerator.current_accelerator(check_available=True)
+        kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return "cpu" if kind is None else f"{kind.type}:0"
 
     def kernel(self, work: Work, copies: Iterable[Operands], precision: str) -> TorchKernel:

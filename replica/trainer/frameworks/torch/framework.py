@@ -18,6 +18,9 @@ from replica.trainer.frameworks.torch.memory import keep_freed_memory, limit_mem
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
 
+COMPILERS = 32
+"""Most processes that compile for a rank: Inductor's own limit, which its variable overrides."""
+
 LOST_RANK = ("connection closed by peer", "connection reset by peer", "broken pipe", "gloo", "nccl")
 
 
@@ -56,7 +59,7 @@ class Torch:
             # Keras itself knows CUDA's and Intel's, and would compute on the CPU next to others.
             os.environ.setdefault("KERAS_TORCH_DEVICE", kind)
         # Inductor reads it when it is first used; other ranks compile on the other CPUs.
-        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(cpu_threads))
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(min(cpu_threads, COMPILERS)))
         torch.set_num_threads(cpu_threads)
         torch.set_num_interop_threads(cpu_threads)
         if self.accelerators():

@@ -137,7 +137,7 @@ def test_replicas_that_share_an_accelerator_are_counted_and_share_its_memory() -
             assert sharers_of(cards, replica, share) == max(shared), (cards, share, replica)
     assert sharers_of(0, 0, 4) == 1
     assert usable_memory(80 * 10**9) == 66 * 10**9
-    assert usable_memory(80 * 10**9, 2) == 32 * 10**9
+    assert usable_memory(80 * 10**9, 2) == 30 * 10**9
     assert usable_memory(4 * 10**9) == 2 * 10**9, "half of a small one, rather than nearly nothing"
 
 
