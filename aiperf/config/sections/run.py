@@ -137,7 +137,7 @@ class ReplicaSection(Section):
     warm_up: bool = True
     """Warm up the next trial's ranks while the current trial trains."""
     cpu_threads: int | None = Field(None, ge=1, le=100_000)
-    """CPU threads of a rank; default: its share of the node."""
+    """CPU threads of a rank, and of the images that it decodes; default: its share of the node."""
     progress_interval: Duration = Field(10.0, le=10.0)
     """Seconds between progress reports inside an epoch, at most 10."""
     trial_silence: Duration = 600.0

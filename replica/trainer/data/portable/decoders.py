@@ -24,6 +24,7 @@ from aiperf.machine.accelerators import find_accelerators
 from aiperf.processes import python_module
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.portable.crops import Crops, Pixels, one_thread_an_image
+from replica.trainer.settings import TRAINING_NICENESS
 
 Decode = Callable[[Crops, Pixels], None]
 """Function that writes crops (N, S, S, 3). Raises ValueError if an image is not a JPEG."""
@@ -38,6 +39,9 @@ _LENGTH = struct.Struct("<Q")
 _DECODER = msgspec.msgpack.Decoder(Crops)
 
 
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Variables without which NumPy and OpenCV start threads for every CPU, which then do nothing."""
+
 PROGRAM = python_module("replica.trainer.data.portable.decoders")
 
 
@@ -46,7 +50,10 @@ class Decoder:
 
     def __init__(self, command: Sequence[str] = PROGRAM) -> None:
         # It ends when its input does: with this process, however that ends.
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        environment = {**os.environ, **ONE_THREAD}
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
+        )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._input, self._output = self.process.stdin.fileno(), self.process.stdout.fileno()
@@ -106,7 +113,7 @@ DECODERS = Decoders()
 
 
 class Decoding(NamedTuple):
-    """What decodes a rank's images, and how many parts of a batch at a time."""
+    """The function that decodes a rank's images, and how many parts of a batch at a time."""
 
     decode: Decode
     workers: int
@@ -145,7 +152,10 @@ def _read(file: int, into: Buffer) -> Buffer:
 def main() -> None:
     """Decode what comes, until the input ends."""
     one_thread_an_image()
-    requests, answers = sys.stdin.fileno(), sys.stdout.fileno()
+    with suppress(OSError):  # a user who gave the rank a lower priority
+        os.setpriority(os.PRIO_PROCESS, 0, TRAINING_NICENESS)
+    requests, answers = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing that a library prints is an answer
     # Memory is used again: the kernel would zero new pages for every part of a batch.
     received, pixels = bytearray(), np.empty((0, 0, 0, 3), np.uint8)
     with suppress(EOFError, BrokenPipeError):
