@@ -4,8 +4,8 @@
 # make env PYTHON=python3.12 makes the environment with another Python, and later calls keep it.
 
 BIN := .venv/bin
-KEPT := $(shell $(BIN)/python -ISc 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
-  && echo $(BIN)/python)
+KEPT := $(if $(filter clean,$(MAKECMDGOALS)),,$(shell $(BIN)/python -ISc 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+  && echo $(BIN)/python))
 PYTHON ?= $(or $(KEPT),python3)
 RUNS ?= runs
 GPU ?=

@@ -1,4 +1,4 @@
-"""What a node says about its hardware and software beyond names: for readers who were not there."""
+"""Facts of a node's hardware and software beyond names, for readers who were not there."""
 
 import contextlib
 import os

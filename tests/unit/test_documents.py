@@ -46,7 +46,7 @@ def test_docstrings_open_with_a_noun_phrase_or_an_imperative(room: str) -> None:
         f"{path.relative_to(ROOT)}:{text.lineno}: {text.value.strip().splitlines()[0]}"
         for path in sorted((ROOT / room).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for statement in node.body
         if isinstance(statement, ast.Expr) and isinstance(text := statement.value, ast.Constant)
         if isinstance(text.value, str) and QUESTION.match(text.value.strip())
