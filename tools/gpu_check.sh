@@ -38,8 +38,8 @@ if [ -n "${WHEELS:-}" ]; then
     "$PYTHON" -m pip install -q --no-index --no-deps --no-compile --target "$work/site" "$WHEELS"/*.whl || exit 1
     export PYTHONPATH="$work/site:$PYTHONPATH"
 fi
-failed=0 size=224 batches=256,64 steps=24 rounds=5 seconds=3
-[ -n "$tiny" ] && size=32 batches=4 steps=5 rounds=1 seconds=0.1
+failed=0 size=224 batches=256,64 steps=24 rounds=5 seconds=3 duration=60s
+[ -n "$tiny" ] && size=32 batches=4 steps=5 rounds=1 seconds=0.1 duration=15s
 ends=$((began + 480))
 
 say() { echo "$*" | tee -a "$out/summary.txt"; }
@@ -61,7 +61,7 @@ step() {
     code=$?
     if [ $code -eq 0 ]; then state=ok
     else state="FAILED ($code): $(tail -n 1 "$work/logs/$label.log")"; failed=$((failed + 1)); fi
-    grep '^{' "$work/logs/$label.txt" >>"$out/figures.jsonl"
+    grep '^{.*}$' "$work/logs/$label.txt" >>"$out/figures.jsonl"
     say "$label: $state, $(($(date +%s) - from)) s"
 }
 
@@ -110,7 +110,7 @@ done
 first=${frameworks# }
 first=${first%% *}
 [ -n "$tiny" ] || card "$first-standby" 60 standby "$first" ${batches%%,*}
-card "$first-host" 45 trainer "$first" ${batches%%,*} --images host
+[ -n "$tiny" ] || card "$first-host" 45 trainer "$first" ${batches%%,*} --images host
 [ -n "$tiny" ] || card "$first-kernels" 45 trainer "$first" ${batches%%,*} --kernels
 
 # Memory that is short must be known as such, and the next operation must work.
@@ -143,7 +143,7 @@ fi
 
 # Two replicas share one card; their report says what telemetry counted.
 rm -rf "$work/digits"
-step run 100 "$PYTHON" -m aiperf run --preset quick --framework "$first" --duration 60s --output "$work/digits" \
+step run 100 "$PYTHON" -m aiperf run --preset quick --framework "$first" --duration $duration --output "$work/digits" \
     --format json --replicas 2
 step report 60 "$PYTHON" -c "
 import json, sys
