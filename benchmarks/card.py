@@ -3,8 +3,13 @@
 python -m benchmarks.card trainer torch 256 [--compile off] [--images host] [--kernels]
 python -m benchmarks.card loop torch.graph 256
 python -m benchmarks.card standby torch 256
+python -m benchmarks.card ratios figures.jsonl
 
 Prints a line of JSON for each figure as soon as it is there. ResNet-50 at 224 x 224, in bfloat16.
+`ratios` compares the lines that the others have printed into a file, by framework and batch:
+`ratio_best_loop`, the trainer's images/s over those of the fastest loop; `graph_ratio`, over those
+of the trainer without compiled steps; `compile_s_cold` and `compile_s_warm`, the seconds until the
+trainer was ready, the first time and the next one.
 """
 
 import argparse
@@ -15,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from aiperf.config.datasets import Dataset
@@ -101,6 +107,29 @@ def standby(arguments: argparse.Namespace) -> None:
     show(standby=name, batch=batch, standby_slowdown=slowdown, alone=alone, beside=beside)
 
 
+def ratios(arguments: argparse.Namespace) -> None:
+    """Show what the lines of a file come to."""
+    figures = [json.loads(line) for line in Path(arguments.what).read_text().splitlines()]
+    rates: dict[tuple[str, str, int], float] = {}
+    readied: dict[tuple[str, int], list[float]] = {}
+    for each in figures:
+        batch = each.get("batch", 0)
+        if "loop" in each:
+            place = "loop", each["loop"].partition(".")[0], batch
+            rates[place] = max(each["images_per_s"], rates.get(place, 0.0))
+        elif each.get("images") == "device" and "ready_s" in each and each["compile"] != "off":
+            readied.setdefault((each["trainer"], batch), []).append(each["ready_s"])
+        elif each.get("images") == "device" and "images_per_s" in each:
+            rates["plain" if each["compile"] == "off" else "trainer", each["trainer"], batch] = each["images_per_s"]
+    for (kind, name, batch), rate in rates.items():
+        if kind != "trainer":
+            continue
+        found = {"ratio_best_loop": "loop", "graph_ratio": "plain"}
+        own = {key: rate / rates[other, name, batch] for key, other in found.items() if (other, name, batch) in rates}
+        times = dict(zip(("compile_s_cold", "compile_s_warm"), readied.get((name, batch), ()), strict=False))
+        show(of=name, batch=batch, **own, **times)
+
+
 def memory(name: str) -> dict[str, float]:
     """Most bytes of the accelerator in use at a time, in GB."""
     if name == "torch":
@@ -150,9 +179,10 @@ def loop(arguments: argparse.Namespace, batch: int) -> None:
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("trainer", "loop", "standby"))
-    parser.add_argument("what", help="a framework; a loop: FRAMEWORK.VARIANT")
-    parser.add_argument("batch", help="images of a step; several are measured in turn: 256,64")
+    parser.add_argument("part", choices=("trainer", "loop", "standby", "ratios"))
+    parser.add_argument("what", help="a framework; a loop: FRAMEWORK.VARIANT; a file of figures")
+    what = "images of a step; several are measured in turn (default: %(default)s)"
+    parser.add_argument("batch", nargs="?", default="256,64", help=what)
     parser.add_argument("--size", type=int, default=224, help="side of an image (default: %(default)s)")
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--compile", default="auto", choices=("auto", "on", "off"))
@@ -162,7 +192,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="of a loop (default: %(default)s)")
     parser.add_argument("--kernels", action="store_true", help="also list the kernels of an epoch, by time")
     arguments = parser.parse_args()
-    {"trainer": trainers, "loop": loops, "standby": standby}[arguments.part](arguments)
+    {"trainer": trainers, "loop": loops, "standby": standby, "ratios": ratios}[arguments.part](arguments)
     return 0
 
 

@@ -110,6 +110,8 @@ done
 first=${frameworks# }
 first=${first%% *}
 [ -n "$tiny" ] || card "$first-standby" 60 standby "$first" ${batches%%,*}
+[ "$tiny$first" = torch ] && card "$first-plain" 45 trainer "$first" ${batches%%,*} --compile off
+step ratios 10 "$PYTHON" -m benchmarks.card ratios "$out/figures.jsonl"
 [ -n "$tiny" ] || card "$first-host" 45 trainer "$first" ${batches%%,*} --images host
 [ -n "$tiny" ] || card "$first-kernels" 45 trainer "$first" ${batches%%,*} --kernels
 

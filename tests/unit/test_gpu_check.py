@@ -1,9 +1,15 @@
 """The tools for machines with GPUs, as far as they can be tested without one."""
 
+import json
 import subprocess
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from aiperf.network.layers import Conv
+from benchmarks.card import ratios
 from benchmarks.gpu import convolutions
 from search_space.resnet import resnet
 from tests.support.folders import ROOT
@@ -40,3 +46,32 @@ def test_the_check_says_how_it_is_used_and_what_it_does_not_find(tmp_path: Path)
         env={"PATH": "/usr/bin:/bin", "PYTHON": str(python)},
     )
     assert (none.returncode, none.stderr) == (1, f"no framework in {python} sees an accelerator\n")
+
+
+def test_figures_of_a_card_are_compared_by_framework_and_batch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trained(name: str, **figures: Any) -> dict[str, Any]:
+        return {"trainer": name, "batch": 256, "compile": "auto", "images": "device", **figures}
+
+    lines = [
+        {"devices": []},
+        trained("torch", ready_s=40.0),
+        trained("torch", images_per_s=7160.0),
+        trained("torch", images_per_s=5500.0, batch=64),
+        {"loop": "torch.graph", "batch": 256, "images_per_s": 7251.0},
+        {"loop": "torch.compiled", "batch": 256, "images_per_s": 6916.0},
+        trained("torch", ready_s=10.0),
+        trained("torch", images_per_s=5354.0, compile="off"),
+        trained("torch", images_per_s=1.0, images="host"),
+        trained("jax", images_per_s=7244.0),
+    ]
+    file = tmp_path / "figures.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    ratios(Namespace(what=str(file)))
+    whole, small, other = map(json.loads, capsys.readouterr().out.splitlines())
+    assert whole == {
+        **{"of": "torch", "batch": 256, "ratio_best_loop": 7160 / 7251, "graph_ratio": 7160 / 5354},
+        **{"compile_s_cold": 40.0, "compile_s_warm": 10.0},
+    }
+    assert (small, other) == ({"of": "torch", "batch": 64}, {"of": "jax", "batch": 256})

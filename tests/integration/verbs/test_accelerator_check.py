@@ -20,11 +20,11 @@ def test_the_check_is_done_to_its_end_and_every_figure_is_a_line_of_json(tmp_pat
     summary = (tmp_path / "summary.txt").read_text()
     assert "0 failed" in summary
     assert [line.partition(":")[0] for line in summary.splitlines()[1:-1]] == [
-        *("devices", "torch-cold", "torch-memory", "run", "report")
+        *("devices", "torch-cold", "ratios", "torch-memory", "run", "report")
     ]
     figures = [json.loads(line) for line in (tmp_path / "figures.jsonl").read_text().splitlines()]
     found = {name for figure in figures for name in figure}
-    assert found >= {"devices", "import_s", "ready_s", "first_epoch_s", "images_per_s", "kind", "status", "score_ops"}
+    assert found >= {"devices", "ready_s", "first_epoch_s", "images_per_s", "compile_s_cold", "kind", "score_ops"}
     with tarfile.open(tmp_path / "logs.tar.gz") as logs:
         assert "logs/run.txt" in logs.getnames()
     assert {path.name for path in tmp_path.iterdir()} == {"figures.jsonl", "summary.txt", "logs.tar.gz"}
