@@ -293,9 +293,9 @@ def hand_back_twice(patch: pytest.MonkeyPatch) -> None:
     """A training whose replica is lost is resumed by two others."""
     hand_back: Callable[..., Any] = Interrupted.hand_back
 
-    def twice(self: Interrupted, job: Any, began: bool) -> bool:
-        hand_back(self, job, began)
-        return bool(hand_back(self, job, began))
+    def twice(self: Interrupted, *arguments: Any) -> bool:
+        hand_back(self, *arguments)
+        return bool(hand_back(self, *arguments))
 
     patch.setattr(Interrupted, "hand_back", twice)
 
