@@ -217,15 +217,15 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
     further[:] = [None if (own := _FURTHER(body)) == _NOTHING else own for body in done]
     hashes = texts([value or "" for body in done for value in (body.evidence, body.weights)])
     return Columns(
-        np.column_stack([at[0], trials, *_numbers(phases, "replica"), names]),
-        np.column_stack([at[1], *_numbers(reports, *images)]),
+        np.column_stack([at[0], trials, *numbers(phases, "replica"), names]),
+        np.column_stack([at[1], *numbers(reports, *images)]),
         Witnesses(
-            np.column_stack([at[2], *_numbers(witnessed, "trial", "epoch", "sequence")]),
+            np.column_stack([at[2], *numbers(witnessed, "trial", "epoch", "sequence")]),
             texts([body.writer for body in witnessed]),
             texts([body.digest for body in witnessed]),
         ),
         Epochs(
-            np.column_stack([at[3], *_numbers(done, *images), *(np.array(values, np.int64) for values in right)]),
+            np.column_stack([at[3], *numbers(done, *images), *(np.array(values, np.int64) for values in right)]),
             np.column_stack([np.array(list(map(attrgetter(name), done)), np.float64) for name in _MEASURED]),
             hashes.reshape(-1, 2),
             further,
@@ -233,9 +233,10 @@ def columns_of(bodies: Sequence[AnyBody], heads: Numbers) -> Columns:
     )
 
 
-def _numbers(bodies: Sequence[Any], *names: str) -> Iterator[Numbers]:
+def numbers(objects: Sequence[Any], *names: str) -> Iterator[Numbers]:
+    """Yield a column of each of these whole-numbered fields."""
     for name in names:
-        yield np.fromiter(map(attrgetter(name), bodies), np.int64, len(bodies))
+        yield np.fromiter(map(attrgetter(name), objects), np.int64, len(objects))
 
 
 def joined(parts: Sequence[Epochs]) -> Epochs:

@@ -23,7 +23,7 @@ from aiperf.records.columns import (
     TRIAL,
     Numbers,
     columns_of,
-    rows_of,
+    numbers,
 )
 from aiperf.records.damage import Damage
 from aiperf.records.history_files import Batch, decode_lines, read_from, translated
@@ -167,13 +167,9 @@ def read_writer(
 
 def _heads_of(batch: Batch, lines: int) -> Numbers:
     """The first four columns of the readable ones of a file's lines."""
-    damaged = {damage.line for damage in batch.damages}
-    places = [place for place in range(lines) if place + 1 not in damaged]
-    heads = [
-        (place, record.sequence, record.time_ms, record.monotonic_ms)
-        for place, record in zip(places, batch.records, strict=True)
-    ]
-    return np.array(heads, np.int64) if heads else rows_of(4)
+    damaged = [damage.line - 1 for damage in batch.damages if damage.line is not None]
+    places = np.delete(np.arange(lines), damaged)
+    return np.column_stack([places, *numbers(batch.records, "sequence", "time_ms", "monotonic_ms")])
 
 
 def _refusal(data: bytes) -> str:
