@@ -39,6 +39,7 @@ from replica.trainer.programs import TRAINERS
 from search_space.morphisms import Deepen, morph_data
 from tests.support.processes import all_end
 from tests.support.trainings.programs import BEGIN, TINY, collect, epochs_of
+from tests.support.trainings.requests import request_of
 
 
 @pytest.fixture(params=list(TRAINERS))
@@ -50,24 +51,7 @@ MakeRequest = Callable[..., TrainRequest]
 
 
 def request_in(folder: Path, architecture: Architecture = TINY, **changes: Any) -> TrainRequest:
-    path = folder / "architecture.json"
-    path.write_text(to_json(architecture))
-    fields: dict[str, Any] = {
-        "architecture_path": str(path),
-        "dataset": "digits",
-        "batch_size": 64,
-        "epochs": 2,
-        "max_epochs": 4,
-        "patience": 9,
-        "seed": 3,
-        "learning_rate": 0.1,
-        "momentum": 0.9,
-        "label_smoothing": 0.1,
-        "precision": "float32",
-        "compile": "auto",
-        "progress_interval_s": 0.02,
-    }
-    return TrainRequest(**{**fields, **changes})
+    return request_of(architecture, folder, **{"batch_size": 64, **changes})
 
 
 @pytest.fixture

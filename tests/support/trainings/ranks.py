@@ -7,7 +7,6 @@ import psutil
 
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.network.architecture import Architecture, Node
-from aiperf.network.json_files import to_json
 from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.wire.messages import Begin, FromTrainer, TrainRequest
 from replica.agent.trial.rank_setup import RankSetup
@@ -15,6 +14,7 @@ from replica.agent.trial.trainer_process import TrainerProcess
 from tests.support.needs import need
 from tests.support.processes import ask, processes_with, words_of
 from tests.support.trainings.installed import need_frameworks
+from tests.support.trainings.requests import request_of
 
 # Without batch normalisation, whose statistics are those of a rank's own images.
 PLAIN = Architecture(
@@ -41,24 +41,7 @@ def ranks(mark: str) -> list[psutil.Process]:
 
 
 def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
-    path = tmp_path / "architecture.json"
-    path.write_text(to_json(PLAIN))
-    fields: dict[str, Any] = {
-        "architecture_path": str(path),
-        "dataset": "digits",
-        "batch_size": 32,
-        "epochs": 2,
-        "max_epochs": 4,
-        "patience": 9,
-        "seed": 3,
-        "learning_rate": 0.02,
-        "momentum": 0.9,
-        "label_smoothing": 0.1,
-        "precision": "float32",
-        "compile": "auto",
-        "progress_interval_s": 0.02,
-    }
-    return TrainRequest(**{**fields, **changes})
+    return request_of(PLAIN, tmp_path, **{"batch_size": 32, "learning_rate": 0.02, **changes})
 
 
 def config_with(starter: str, framework: str = "tensorflow") -> RunConfig:

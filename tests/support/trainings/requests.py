@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from aiperf.network.architecture import Architecture
+from aiperf.network.json_files import to_json
 from aiperf.wire.messages import TrainRequest
 
 
@@ -26,3 +28,11 @@ def request_for(dataset: str, data_dir: Path | None = None, **changes: Any) -> T
         "shuffle_buffer": 64,
     }
     return TrainRequest(**{**fields, **changes})
+
+
+def request_of(architecture: Architecture, folder: Path, **changes: Any) -> TrainRequest:
+    """Two epochs of an architecture, whose file is in this folder, on the digits."""
+    path = folder / "architecture.json"
+    path.write_text(to_json(architecture))
+    own = {"architecture_path": str(path), "epochs": 2, "progress_interval_s": 0.02}
+    return request_for("digits", **{**own, **changes})
