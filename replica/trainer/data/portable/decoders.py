@@ -93,20 +93,23 @@ class Decoders:
         """Start processes, unless there are as many."""
         with self._changes:
             while len(self._all) < count:
-                self._all.append(Decoder(self._command))
-                self._idle.append(self._all[-1])
+                self._add()
 
     def decode(self, crops: Crops, pixels: Pixels) -> None:
         """Have an idle process write crops; start another one if all are at work (`Decode`)."""
         with self._changes:
             if not self._idle:
-                self._all.append(Decoder(self._command))
-                self._idle.append(self._all[-1])
+                self._add()
             decoder = self._idle.pop()
         try:
             decoder.decode(crops, pixels)
         finally:
             self._idle.append(decoder)
+
+    def _add(self) -> None:
+        decoder = Decoder(self._command)
+        self._all.append(decoder)
+        self._idle.append(decoder)
 
 
 DECODERS = Decoders()
