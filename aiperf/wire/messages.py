@@ -306,6 +306,13 @@ class TrainerExchange(Message, tag="exchange", frozen=True, kw_only=True):
     servers: tuple[ServerFacts, ...] = ()
 
 
+class TrainerWaits(Message, tag="trainer_waits", frozen=True, kw_only=True):
+    """Trainer to agent: rank 0 waits for storage, for this reason; "": it has ended."""
+
+    monotonic_ms: int
+    reason: str
+
+
 class TrainerDone(Message, tag="done", frozen=True, kw_only=True):
     """Trainer to agent: the training is over; `early` if patience ended it."""
 
@@ -331,5 +338,12 @@ class TrainerFailed(Message, tag="failed", frozen=True, kw_only=True):
 ToAgent = ClockRequest | Job | Cancel | Stop
 ToPrimary = Alive | StorageWait | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
 FromTrainer = (
-    TrainerPhase | TrainerReady | TrainerProgress | TrainerEpoch | TrainerExchange | TrainerDone | TrainerFailed
+    TrainerPhase
+    | TrainerReady
+    | TrainerProgress
+    | TrainerEpoch
+    | TrainerExchange
+    | TrainerWaits
+    | TrainerDone
+    | TrainerFailed
 )

@@ -355,7 +355,7 @@ async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: Message
     keeps = bool(own) and len(arguments.hosts.split(",")) == 1  # the folder is on this node alone
     with PATIENCE.set(config.storage.patience, reports.of("files")), kept_programs(keeps) as programs:
         writer = await open_writer(paths, arguments.replica, clock, records, reader)
-        agent = Agent(make_context(arguments, config, paths, writer, output, programs))
+        agent = Agent(make_context(arguments, config, paths, writer, reports, programs))
         # Records are written by a thread from here on, whose errors reach the agent by this call.
         writer.in_background(agent.fail_replica)
         reports.attend(agent.note_storage)
@@ -389,7 +389,7 @@ def make_context(
     config: RunConfig,
     paths: RunPaths,
     writer: HistoryWriter,
-    output: MessageOutput,
+    reports: StorageReports,
     variables: Mapping[str, str],
 ) -> ReplicaContext:
     """The context of the replica's trials: its planner, its trainers, its way to the primary.
@@ -411,7 +411,8 @@ def make_context(
         ranks=share.ranks.ranks,
         start_trainer=partial(TrainerProcess.start, replace(ranks, telemetry=telemetry)),
         precision=share.memory.precision,
-        send=output.send,
+        send=reports.send,
+        ranks_wait=reports.of("ranks"),
         measure_node=job.measure if arguments.measure and config.micro.suite != "none" else None,
         describe_node=partial(describe_node, folders_of(paths.root, config.run.data_dir)),
     )

@@ -23,7 +23,7 @@ class StorageReports(Waits):
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         super().__init__(self._report)
-        self._send = send
+        self.send = send
         self._change: Callable[[str], object] = lambda _: None
 
     def attend(self, note: Callable[[str], object]) -> None:
@@ -40,7 +40,7 @@ class StorageReports(Waits):
         self._change = in_loop
 
     def _report(self, reason: str) -> None:
-        self._send(StorageWait(reason=reason[:1000]))
+        self.send(StorageWait(reason=reason[:1000]))
         self._change(reason)
 
 

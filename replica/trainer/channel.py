@@ -67,6 +67,7 @@ class Channel(RankReporter):
         self._socket.connect(f"\0{name}")
         if peer_user(self._socket) != os.getuid():
             raise MessageError("the agent's socket belongs to another user")
+        self._sending = threading.Lock()
         self._lines: queue.Queue[bytes] = queue.Queue()
         # A thread of its own, since the main one computes for minutes: the end of the agent must
         # end this process at once, which holds accelerators that the next trial needs.
@@ -97,6 +98,13 @@ class Channel(RankReporter):
         now_ms = self._clock.monotonic_ms()
         self._send(messages.TrainerExchange(monotonic_ms=now_ms, groups=tuple(groups), servers=tuple(servers)))
 
+    def waits(self, reason: str) -> None:
+        """Send that this rank waits for storage, or, without a reason, does not any more.
+
+        Called in any thread.
+        """
+        self._send(messages.TrainerWaits(monotonic_ms=self._clock.monotonic_ms(), reason=reason[:1000]))
+
     def done(self, early: bool) -> None:
         """Send that the training is over."""
         self._send(messages.TrainerDone(monotonic_ms=self._clock.monotonic_ms(), early=early))
@@ -107,7 +115,8 @@ class Channel(RankReporter):
 
     def _send(self, message: messages.Message) -> None:
         try:
-            self._socket.sendall(encode(message))
+            with self._sending:
+                self._socket.sendall(encode(message))
         except OSError:
             # Not sys.exit: this may be any thread, and an ordinary end waits for those of the
             # framework.

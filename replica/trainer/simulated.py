@@ -22,7 +22,7 @@ from aiperf.files import keep_others_from_writing, read, write_atomically
 from aiperf.rules.rounds import out_of_patience
 from aiperf.signals import hold_warnings
 from aiperf.source_code import source_hash
-from aiperf.storage.patience import PATIENCE
+from aiperf.storage.patience import PATIENCE, Waits
 from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Channel, Reporter
@@ -51,13 +51,13 @@ def main() -> int:
     keep_others_from_writing()
     hold_warnings()
     own = read_settings()
-    with PATIENCE.set(own.patience_s):
-        return _train(own)
-
-
-def _train(own: RankSettings) -> int:
     clock = SystemClock()
     channel = Channel(own.channel, clock)
+    with PATIENCE.set(own.patience_s, Waits(channel.waits).of("files")):
+        return _train(own, channel, clock)
+
+
+def _train(own: RankSettings, channel: Channel, clock: SystemClock) -> int:
     settings = SimulatedSection.model_validate_json(sys.argv[2], strict=False)
     channel.phase("start")
     request = decode_train_request(channel.receive_line())

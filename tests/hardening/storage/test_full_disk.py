@@ -73,8 +73,7 @@ def test_a_full_disk_costs_no_replica_and_no_epoch(small_disk: Path, tmp_path: P
             stderr=stderr,
             text=True,
         )
-    # Before the first candidates are written: agents tell of their waits, ranks only log theirs.
-    wait_for_epochs(output)
+    wait_for_epochs(output, 2)
     fill(small_disk / "filler")
     wait_for(lambda: WAITS.search(shown.read_text()))
     waiting = set(WAITS.findall(shown.read_text()))

@@ -5,8 +5,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -14,7 +12,6 @@ from aiperf import host
 from aiperf.clock import SystemClock
 from aiperf.errors import EnvironmentNotReadyError
 from aiperf.machine.micro_report import Measured
-from aiperf.processes import MessageOutput
 from aiperf.records.bodies import TrialEnded
 from aiperf.records.chain import hash_of
 from aiperf.records.history_files import HistoryReader, HistoryWriter
@@ -30,6 +27,7 @@ from aiperf.wire.messages import (
     TrainerPhase,
 )
 from replica.agent.agent import Agent, make_context
+from replica.agent.storage import StorageReports
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.trainer import Trainer
 from replica.search.planner import Memory, Planner
@@ -177,4 +175,4 @@ def test_only_trainers_that_use_memory_are_limited_by_it(
     arguments = argparse.Namespace(replica=0, hosts="", share=1, measure=False)
     writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
     with pytest.raises(EnvironmentNotReadyError, match="too large") if limited else contextlib.nullcontext():
-        make_context(arguments, run.config, run.paths, writer, cast(MessageOutput, SimpleNamespace(send=print)), {})
+        make_context(arguments, run.config, run.paths, writer, StorageReports(print), {})
