@@ -12,7 +12,7 @@ from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import Operations, totals
 from aiperf.rules.rounds import learning_rate
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, TrainRequest, WorkloadRequest
 from rehearsal.machine.file import CurveSection, MachineFile
 from replica.agent.trial.science import cost_of
 from replica.trainer.simulated_curves import SimulatedCourse
@@ -82,7 +82,7 @@ class Subject:
 class AutomlCourse:
     """The course of a network that a search has found (`SimulatedCourse`)."""
 
-    request: TrainRequest
+    request: ArchitectureRequest
     network: Architecture
     architecture: str
     dataset: Dataset
@@ -117,10 +117,13 @@ class AutomlCourse:
 
 
 def subject_of(
-    request: TrainRequest, machine: MachineFile, dataset: Dataset | None, load: Callable[[str], Architecture]
+    request: TrainRequest,
+    machine: MachineFile,
+    dataset: Dataset | None,
+    load: Callable[[str], Architecture],
 ) -> Subject:
     """The subject of a request. AutoML needs `dataset`; `load` gives the architecture of a hash."""
-    if request.workload is not None:
+    if isinstance(request, WorkloadRequest):
         return _workload(request, machine)
     assert dataset is not None
     name = request.architecture_hash or ""
@@ -130,10 +133,10 @@ def subject_of(
     return Subject(AutomlCourse(request, network, name, dataset, curve), cost, weights, dataset)
 
 
-def _workload(request: TrainRequest, machine: MachineFile) -> Subject:
+def _workload(request: WorkloadRequest, machine: MachineFile) -> Subject:
     size = size_of(request)
     data = data_of(request)
-    images = machine.data.train_images.get(request.workload or "", data.train_images)
+    images = machine.data.train_images.get(request.workload, data.train_images)
     data = replace(data, train_images=images)
     weights = sum(build().parameter_count for build in size.networks.values())
     return Subject(course_on(request, data), cost_of(size), weights, data)

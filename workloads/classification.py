@@ -10,7 +10,7 @@ from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_requested
 from aiperf.rules.official_run import MAXIMUM_ERROR
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from workloads.contract import Batch, PerExample, Sums
 
 TOP_1 = PerExample("categorical_accuracy")
@@ -23,19 +23,19 @@ class Classification:
     target_quality = 1 - MAXIMUM_ERROR
     metrics = (TOP_1,)
 
-    def training_loss(self, request: TrainRequest) -> PerExample:
+    def training_loss(self, request: ArchitectureRequest) -> PerExample:
         """The cross-entropy with smoothed labels (Szegedy et al. 2016, section 7)."""
         return PerExample("categorical_crossentropy", {"label_smoothing": request.label_smoothing})
 
-    def validation_loss(self, request: TrainRequest) -> PerExample:
+    def validation_loss(self, request: ArchitectureRequest) -> PerExample:
         """The cross-entropy with the labels as they are."""
         return PerExample("categorical_crossentropy")
 
-    def dataset(self, request: TrainRequest) -> Dataset:
+    def dataset(self, request: ArchitectureRequest) -> Dataset:
         """The images that a request names. Raises DatasetError."""
         return find_dataset(request.dataset, request.data_dir)
 
-    def architecture(self, request: TrainRequest, dataset: Dataset) -> Architecture:
+    def architecture(self, request: ArchitectureRequest, dataset: Dataset) -> Architecture:
         """The network that a request names.
 
         Raises ArchitectureError, or TrialFailedError ("build").

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from aiperf.config.datasets import Dataset
 from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 
 Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Inputs and labels of a batch."""
@@ -75,16 +75,16 @@ class Workload(TrainedWorkload, Protocol):
     def metrics(self) -> tuple[PerExample, ...]:
         """Metrics that are summed over the validation examples, in addition to the loss."""
 
-    def training_loss(self, request: TrainRequest) -> PerExample:
+    def training_loss(self, request: ArchitectureRequest) -> PerExample:
         """The loss that is minimised."""
 
-    def validation_loss(self, request: TrainRequest) -> PerExample:
+    def validation_loss(self, request: ArchitectureRequest) -> PerExample:
         """The loss that is reported for the validation examples."""
 
-    def dataset(self, request: TrainRequest) -> Dataset:
+    def dataset(self, request: ArchitectureRequest) -> Dataset:
         """The data set that a request names. Raises DatasetError."""
 
-    def architecture(self, request: TrainRequest, dataset: Dataset) -> Architecture:
+    def architecture(self, request: ArchitectureRequest, dataset: Dataset) -> Architecture:
         """The architecture that a request names.
 
         Raises ArchitectureError, and TrialFailedError ("build") if it does not fit the data set or

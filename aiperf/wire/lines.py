@@ -8,7 +8,15 @@ from msgspec.json import Decoder
 
 from aiperf.errors import MessageError
 from aiperf.untrusted.structs import decoded, refusal
-from aiperf.wire.messages import Begin, FromTrainer, Message, ToAgent, ToPrimary, TrainerFailed, TrainRequest
+from aiperf.wire.messages import (
+    Begin,
+    FromTrainer,
+    Message,
+    ToAgent,
+    ToPrimary,
+    TrainerFailed,
+    TrainRequest,
+)
 
 _T = TypeVar("_T")
 
@@ -18,7 +26,7 @@ MAX_LINE_BYTES = 1 << 20
 _TO_AGENT: Decoder[ToAgent] = Decoder(ToAgent)
 _TO_PRIMARY: Decoder[ToPrimary] = Decoder(ToPrimary)
 _FROM_TRAINER: Decoder[FromTrainer] = Decoder(FromTrainer)
-_TRAIN_REQUEST = Decoder(TrainRequest)
+_TRAIN_REQUEST: Decoder[TrainRequest] = Decoder(TrainRequest)
 _BEGIN = Decoder(Begin)
 
 

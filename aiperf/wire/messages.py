@@ -195,16 +195,10 @@ class InheritedWeights(Message, tag=False, frozen=True, kw_only=True):
     noise: float
 
 
-class TrainRequest(Message, tag="train", frozen=True, kw_only=True):
-    """Agent to trainer: what to prepare. Paths are on the shared file system."""
+class _Request(Message, frozen=True, kw_only=True):
+    """The fields of every request. Paths are on the shared file system."""
 
-    architecture_path: str
-    architecture_hash: str | None = None
-    """The hash of the architecture that the file must hold; None: any."""
-    dataset: str
     data_dir: str | None = None
-    synthetic_input: bool = False
-    """Images made on the device in place of the data set's, to separate compute from input."""
     parallel_decode: int = 48
     shuffle_buffer: int = 8192
     batch_size: int
@@ -216,19 +210,33 @@ class TrainRequest(Message, tag="train", frozen=True, kw_only=True):
     patience: int
     seed: int
     learning_rate: float
-    momentum: float
-    label_smoothing: float
     precision: str
     compile: str
     progress_interval_s: float
-    workload: str | None = None
-    """A scientific workload, with networks, loss and schedule of its own; None: one of AutoML."""
-    size: str = "official"
-    """Size of that workload."""
-    stops_at_target: bool = False
-    """End after the epoch that reaches the workload's target."""
     hybrid: HybridTraining | None = None
     """Groups and parameter servers; None: all ranks train synchronously."""
+
+
+class ArchitectureRequest(_Request, tag="train", frozen=True, kw_only=True):
+    """Agent to trainer: prepare the training of an architecture."""
+
+    architecture_path: str
+    architecture_hash: str | None = None
+    """The hash of the architecture that the file must hold; None: any."""
+    dataset: str
+    synthetic_input: bool = False
+    """Images made on the device in place of the data set's, to separate compute from input."""
+    momentum: float
+    label_smoothing: float
+
+
+class WorkloadRequest(_Request, tag="train_workload", frozen=True, kw_only=True):
+    """Agent to trainer: prepare the training of a scientific workload."""
+
+    workload: str
+    size: str
+    stops_at_target: bool = False
+    """End after the epoch that reaches the workload's target."""
 
 
 class Begin(Message, tag="begin", frozen=True, kw_only=True):
@@ -335,6 +343,7 @@ class TrainerFailed(Message, tag="failed", frozen=True, kw_only=True):
     reason: str
 
 
+TrainRequest = ArchitectureRequest | WorkloadRequest
 ToAgent = ClockRequest | Job | Cancel | Stop
 ToPrimary = Alive | StorageWait | ClockReply | Ready | Unable | Started | Progress | Recorded | Finished | Closing
 FromTrainer = (

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from aiperf.config.dataset_manifest import read_dataset_manifest
 from aiperf.config.datasets import find_dataset
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from benchmarks.measure import median_values
 from benchmarks.trainings.training import trainer
 from replica.trainer.data import open_source
@@ -30,9 +30,9 @@ from workloads.data.records import read_images
 BATCH = 32
 
 
-def request_for(folder: Path, parallel: int) -> TrainRequest:
+def request_for(folder: Path, parallel: int) -> ArchitectureRequest:
     """Images from shards."""
-    return TrainRequest(
+    return ArchitectureRequest(
         architecture_path="",
         dataset="images",
         data_dir=str(folder),

@@ -24,10 +24,10 @@ from typing import Any
 
 from aiperf.clock import SystemClock
 from aiperf.facts import EpochFacts, ProgressFacts
-from aiperf.wire.messages import Begin, Phase, TrainRequest
+from aiperf.wire.messages import Begin, Phase, WorkloadRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.frameworks import FRAMEWORKS
-from tests.support.trainings.requests import request_for
+from tests.support.trainings.requests import workload_request
 from workloads.data.sets import CUBES_A_CUBE
 from workloads.datasets.science.ready import recipe_of
 from workloads.datasets.science.synthesize import synthesize
@@ -64,17 +64,16 @@ class Times(Reporter):
         self.facts = facts
 
 
-def request_of(workload: str, folder: Path, batch: int) -> TrainRequest:
+def request_of(workload: str, folder: Path, batch: int) -> WorkloadRequest:
     """An epoch of the workload; progress is reported after each step."""
     size = SCIENCE.load(workload).official
-    return request_for(
-        size.data.source,
+    return workload_request(
+        workload,
         folder,
         batch_size=batch,
         epochs=1,
         max_epochs=size.epochs,
         seed=1,
-        workload=workload,
         size="official",
         learning_rate=size.schedule.learning_rate,
         progress_interval_s=1e-9,

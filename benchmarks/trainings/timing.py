@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from aiperf.wire.messages import Phase, TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, Phase
 from replica.trainer.channel import Reporter
 
 
@@ -23,9 +23,9 @@ class TrainClock(Reporter):
             self.seconds = self._now() - self._began
 
 
-def request_for(precision: str, batch: int) -> TrainRequest:
+def request_for(precision: str, batch: int) -> ArchitectureRequest:
     """One epoch by the rules."""
-    return TrainRequest(
+    return ArchitectureRequest(
         architecture_path="",
         dataset="digits",
         batch_size=batch,

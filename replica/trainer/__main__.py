@@ -27,7 +27,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.signals import die_with_parent, hold_warnings
 from aiperf.storage.patience import PATIENCE, Waits
 from aiperf.wire.lines import decode_begin, decode_train_request
-from aiperf.wire.messages import UNFIT, TrainRequest
+from aiperf.wire.messages import UNFIT, TrainRequest, WorkloadRequest
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.collectives.rank import local_rank_of
@@ -166,7 +166,7 @@ def _ready(
     Keras is imported here and not before: importing the framework's module has chosen its backend.
     """
     import_lean("keras")
-    if request.workload is not None:
+    if isinstance(request, WorkloadRequest):
         from replica.trainer.science import ReadyScience  # noqa: PLC0415
 
         return ReadyScience(framework, request, collective, clock)

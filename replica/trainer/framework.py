@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
@@ -121,11 +121,11 @@ class Framework(Protocol):
         """Name of this rank's accelerator, by the driver; "cpu" if it computes on the CPU."""
 
     def compile(
-        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: ArchitectureRequest
     ) -> CompiledSteps:
         """Make the steps for a Keras model and a built Keras optimiser."""
 
-    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: WorkloadRequest) -> TaskSteps:
         """Make the steps of a scientific task. Raises TrialFailedError ("build") if it has none."""
 
     def kind_of(self, error: Exception) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
-from aiperf.wire.messages import Begin, TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, Begin
 from replica.trainer.channel import Reporter
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data import open_source
@@ -30,7 +30,12 @@ class ReadyTraining:
     """
 
     def __init__(
-        self, framework: Framework, workload: Workload, request: TrainRequest, collective: Collective, clock: Clock
+        self,
+        framework: Framework,
+        workload: Workload,
+        request: ArchitectureRequest,
+        collective: Collective,
+        clock: Clock,
     ) -> None:
         self._request = request
         self._collective = collective

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from aiperf.clock import Clock
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
-from aiperf.wire.messages import Begin, TrainRequest
+from aiperf.wire.messages import Begin, WorkloadRequest
 from replica.trainer.channel import Reporter
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data import open_source
@@ -36,8 +36,11 @@ from workloads.science.contract import DataNeeds, WorkloadSize
 class MeasuredWorkload:
     """The workload of a training whose rows become the measures of an epoch (`TrainedWorkload`)."""
 
-    def __init__(self, size: WorkloadSize, task: Task, steps: TaskSteps, collective: Collective) -> None:
+    def __init__(
+        self, size: WorkloadSize, task: Task, steps: TaskSteps, collective: Collective, stops_at_target: bool
+    ) -> None:
         self._size = size
+        self._stops_at_target = stops_at_target
         self._task = task
         self._steps = steps
         self._collective = collective
@@ -85,8 +88,8 @@ class MeasuredWorkload:
         return measures
 
     def reached(self, facts: EpochFacts) -> bool:
-        """True if the epoch's measures are at or beyond the target."""
-        return facts.measures is not None and self._size.reached(facts.measures)
+        """True if the training ends at the target, and the epoch's measures are at or beyond it."""
+        return self._stops_at_target and facts.measures is not None and self._size.reached(facts.measures)
 
 
 class MeasuredTraining:
@@ -170,8 +173,7 @@ def _summed(collective: Collective, values: NDArray[np.float32], name: str) -> N
 class ReadyScience:
     """Networks, data and compiled steps of one request. Raises TrialFailedError or AiperfError."""
 
-    def __init__(self, framework: Framework, request: TrainRequest, collective: Collective, clock: Clock) -> None:
-        assert request.workload is not None
+    def __init__(self, framework: Framework, request: WorkloadRequest, collective: Collective, clock: Clock) -> None:
         size = SCIENCE.load(request.workload).size(request.size)
         dataset = find_set(size.data.source, request.data_dir)
         _check_shape(size.data, dataset.input_shape)
@@ -183,7 +185,7 @@ class ReadyScience:
         variables = trained_variables(task)
         optimiser = build_scheduled(variables, size.schedule, request)
         compiled = framework.compile_task(task, optimiser, collective, request)
-        workload = MeasuredWorkload(size, task, compiled, collective)
+        workload = MeasuredWorkload(size, task, compiled, collective, request.stops_at_target)
         trained = Trained(task.network, variables, size.schedule.weight_decay)
         self._groups = request.hybrid.groups if request.hybrid is not None else 1
         self._rate = ScheduledRate(size.schedule, request, collective.size)

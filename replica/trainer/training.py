@@ -294,7 +294,7 @@ class Training:
         for epoch in range(len(qualities) + 1, self._request.epochs + 1):
             facts, weights = self._epoch(epoch, report, kept)
             qualities.append(facts.quality or 0.0)
-            early = out_of_patience(qualities, self._request.patience) or self._reached(facts)
+            early = out_of_patience(qualities, self._request.patience) or self._workload.reached(facts)
             self._settle(epoch, early, report)
             # Of equal qualities the latest epoch's weights: they have trained longer.
             if kept is not None and qualities[-1] == max(qualities):
@@ -317,10 +317,6 @@ class Training:
 
     def _report(self, facts: EpochFacts, report: Reporter) -> None:
         report.epoch(facts)
-
-    def _reached(self, facts: EpochFacts) -> bool:
-        """True if the training ends at the workload's target, and this epoch reaches it."""
-        return self._request.stops_at_target and self._workload.reached(facts)
 
     def _epoch(self, epoch: int, report: Reporter, kept: BestWeights | None) -> tuple[EpochFacts, list[Any]]:
         """Train and evaluate; give the facts, and the weights if they are needed."""
@@ -371,7 +367,7 @@ class Training:
 
     def _judge_finally(self, facts: EpochFacts, so_far: ProgressFacts, report: Reporter) -> EpochFacts:
         """Evaluate further images in the last epoch of a workload that asks for it."""
-        if not (facts.epoch == self._request.epochs or self._reached(facts)):
+        if not (facts.epoch == self._request.epochs or self._workload.reached(facts)):
             return facts
         for quality in self._final_qualities:
             batches = quality.batches(self._request.batch_size, self._share.in_group)

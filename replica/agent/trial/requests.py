@@ -14,7 +14,7 @@ from aiperf.facts import HybridTraining
 from aiperf.rules.asynchrony import WARM_UP_UPDATES, momentum_of, rate_of
 from aiperf.rules.rounds import plan_round
 from aiperf.run_directory.paths import RunPaths
-from aiperf.wire.messages import UNFIT, TrainRequest
+from aiperf.wire.messages import UNFIT, ArchitectureRequest, WorkloadRequest
 from workloads.science import SCIENCE
 
 Optimiser = Literal["sgd", "adam"]
@@ -92,10 +92,10 @@ class TrialTraining:
     precision: str
 
 
-def train_request(config: RunConfig, paths: RunPaths, training: TrialTraining) -> TrainRequest:
+def train_request(config: RunConfig, paths: RunPaths, training: TrialTraining) -> ArchitectureRequest:
     """The request for a training in a run of this configuration."""
     rounds, hyperparameters = plan_round(training.round, config.max_epochs), training.hyperparameters
-    return TrainRequest(
+    return ArchitectureRequest(
         architecture_path=str(paths.architecture(training.architecture)),
         architecture_hash=training.architecture,
         dataset=config.run.dataset,
@@ -130,13 +130,14 @@ class ScienceTraining:
     data_dir: str | None
 
 
-def science_request(config: RunConfig, training: ScienceTraining) -> TrainRequest:
+def science_request(config: RunConfig, training: ScienceTraining) -> WorkloadRequest:
     """The request for the training of a scientific workload in a run of this configuration."""
     hyperparameters = training.hyperparameters
     own = SCIENCE.load(training.workload).size(config.science.size).schedule
-    return TrainRequest(
-        architecture_path="",
-        dataset=training.workload,
+    return WorkloadRequest(
+        workload=training.workload,
+        size=config.science.size,
+        stops_at_target=config.science.stop == "quality",
         data_dir=training.data_dir,
         parallel_decode=config.training.parallel_decode,
         shuffle_buffer=config.training.shuffle_buffer,
@@ -147,13 +148,8 @@ def science_request(config: RunConfig, training: ScienceTraining) -> TrainReques
         patience=int(hyperparameters["max_epochs"]) + 1,
         seed=training.seed,
         learning_rate=float(hyperparameters["learning_rate"]),
-        momentum=0.0,
-        label_smoothing=0.0,
         precision=training.precision,
         compile=config.training.compile,
         progress_interval_s=config.replica.progress_interval,
-        workload=training.workload,
-        size=config.science.size,
-        stops_at_target=config.science.stop == "quality",
         hybrid=hybrid_of(config, own.optimiser, own.momentum),
     )

@@ -10,7 +10,7 @@ from aiperf.host import this_host
 from aiperf.network.architecture import Architecture
 from aiperf.network.operations import AIPERF_1, RuleSet
 from aiperf.network.science import SCIENCE_1
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.measure.profile.networks import NETWORK_STEPS
 from replica.measure.profile.networks.batches import RandomBatches
 from replica.measure.profile.settings import ProfileSettings, architecture_of
@@ -84,8 +84,8 @@ def _endless(source: Any, batch_size: int, share: RankShare) -> Iterator[tuple[A
             raise AiperfError(f"the data set has no whole batch of {batch_size} images")
 
 
-def _request(settings: ProfileSettings) -> TrainRequest:
-    return TrainRequest(
+def _request(settings: ProfileSettings) -> ArchitectureRequest:
+    return ArchitectureRequest(
         architecture_path="",
         dataset=settings.dataset,
         data_dir=settings.data_dir,

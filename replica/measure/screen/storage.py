@@ -26,7 +26,7 @@ from aiperf.screening.messages import READY, STORAGE, WORKING, Row, ScreenReques
 from aiperf.signals import die_with_parent
 from aiperf.storage.appended import AppendedFile
 from aiperf.storage.patience import PATIENCE
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.data import open_source
 from replica.trainer.data.contract import RankShare
 
@@ -169,7 +169,7 @@ def data_reads(subject: Subject) -> Row:
 def inputs(subject: Subject) -> Row:
     """Images a second of the input pipeline of a training, with its decoding."""
     config = subject.request.config
-    request = TrainRequest(
+    request = ArchitectureRequest(
         architecture_path="",
         dataset=config.run.dataset,
         data_dir=config.run.data_dir,

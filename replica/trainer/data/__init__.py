@@ -6,7 +6,7 @@ from aiperf.config.dataset_manifest import read_dataset_manifest
 from aiperf.config.datasets import DIGITS, Dataset
 from aiperf.errors import DatasetError
 from aiperf.registry import Registry
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, TrainRequest
 from replica.trainer.data.contract import DataSource
 from workloads.data.sets import ScienceSet
 
@@ -37,18 +37,18 @@ def choose_source(request: TrainRequest, dataset: Dataset | ScienceSet, pipeline
     """
     if isinstance(dataset, ScienceSet):
         return dataset.name
-    if request.synthetic_input:
+    if isinstance(request, ArchitectureRequest) and request.synthetic_input:
         return "synthetic"
     if dataset.name == DIGITS.name:
         return "digits"
-    form = read_dataset_manifest(data_directory(request)).format
+    form = read_dataset_manifest(data_directory(request, dataset)).format
     return form if pipeline == "tensorflow" else f"portable-{form}"
 
 
-def data_directory(request: TrainRequest) -> Path:
+def data_directory(request: TrainRequest, dataset: Dataset) -> Path:
     """The directory of the files. Raises DatasetError if the request has none."""
     if request.data_dir is None:
-        raise DatasetError(f"data set {request.dataset!r} needs run.data_dir")
+        raise DatasetError(f"data set {dataset.name!r} needs run.data_dir")
     return Path(request.data_dir)
 
 

@@ -29,7 +29,7 @@ class Directory:
     @classmethod
     def open(cls, request: TrainRequest, dataset: Dataset) -> Self:
         """Open the directory of a request. Raises DatasetError."""
-        folder = data_directory(request)
+        folder = data_directory(request, dataset)
         return cls(dataset, folder, read_dataset_manifest(folder), request)
 
 

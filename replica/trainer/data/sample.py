@@ -14,7 +14,7 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME, SPLITS, DatasetManifes
 from aiperf.config.datasets import DIGITS, REGISTERED, Dataset
 from aiperf.config.fingerprints import SortedEntries, entries_name, image_entry
 from aiperf.errors import DatasetError
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.data import data_directory
 from replica.trainer.data.contract import RankShare
 from workloads.data.records import read_images
@@ -37,7 +37,7 @@ _Sampled = tuple[str, bytes]
 """The place of an image in words, and its entry."""
 
 
-def fingerprint_of(request: TrainRequest, dataset: Dataset, rank: int = 0, ranks: int = 1) -> str | None:
+def fingerprint_of(request: ArchitectureRequest, dataset: Dataset, rank: int = 0, ranks: int = 1) -> str | None:
     """Compare a random sample of the images with the data set, and give its fingerprint.
 
     None if it has none, or if the images are synthetic. Each rank compares its share of the sample.
@@ -47,7 +47,7 @@ def fingerprint_of(request: TrainRequest, dataset: Dataset, rank: int = 0, ranks
         return None
     if dataset.name == DIGITS.name:
         return _digits()
-    folder = data_directory(request)
+    folder = data_directory(request, dataset)
     manifest = read_dataset_manifest(folder)
     if manifest.fingerprint is None:
         return None

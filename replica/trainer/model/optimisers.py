@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, TrainRequest
 from workloads.science.contract import Schedule
 
 
-def build_optimiser(model: Any, request: TrainRequest) -> Any:
+def build_optimiser(model: Any, request: ArchitectureRequest) -> Any:
     """Build SGD with momentum, with its state, for the model's trainable variables."""
     if request.hybrid is not None:
         return _without_state(model.trainable_variables, request)

@@ -9,7 +9,7 @@ from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import read_requested
 from aiperf.rules.rounds import learning_rate
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.simulated_curves.contract import accuracy_after
 
 
@@ -17,7 +17,7 @@ from replica.trainer.simulated_curves.contract import accuracy_after
 class ClassificationCourse:
     """The curve of one architecture, whose hash decides its final accuracy."""
 
-    request: TrainRequest
+    request: ArchitectureRequest
     dataset: Dataset
     network: Architecture
     quality: float
@@ -57,7 +57,7 @@ class ClassificationCourse:
         return False
 
 
-def open_classification(request: TrainRequest) -> ClassificationCourse:
+def open_classification(request: ArchitectureRequest) -> ClassificationCourse:
     """Make the curve of the architecture that a request names."""
     dataset = find_dataset(request.dataset, request.data_dir)
     found = read_requested(Path(request.architecture_path), request.architecture_hash)

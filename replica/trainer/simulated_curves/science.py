@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import WorkloadRequest
 from replica.trainer.simulated_curves.contract import accuracy_after
 from workloads.data import find_set
 from workloads.data.sets import ScienceSet
@@ -21,7 +21,7 @@ different numbers of epochs."""
 class ScienceCourse:
     """The curve of one training, whose seed decides its final quality."""
 
-    request: TrainRequest
+    request: WorkloadRequest
     size: WorkloadSize
     dataset: ScienceSet
     architecture: str
@@ -70,12 +70,12 @@ class ScienceCourse:
         return self.request.stops_at_target and facts.measures is not None and self.size.reached(facts.measures)
 
 
-def open_science(request: TrainRequest) -> ScienceCourse:
+def open_science(request: WorkloadRequest) -> ScienceCourse:
     """Make the curve of the workload that a request names."""
     return course_on(request, data_of(request))
 
 
-def data_of(request: TrainRequest) -> ScienceSet:
+def data_of(request: WorkloadRequest) -> ScienceSet:
     """The data of a request; without a directory, of the size that the workload needs.
 
     Raises DatasetError.
@@ -84,13 +84,12 @@ def data_of(request: TrainRequest) -> ScienceSet:
     return planned(needs) if request.data_dir is None else find_set(needs.source, request.data_dir)
 
 
-def size_of(request: TrainRequest) -> WorkloadSize:
+def size_of(request: WorkloadRequest) -> WorkloadSize:
     """The size of the workload that a request names."""
-    assert request.workload is not None
     return SCIENCE.load(request.workload).size(request.size)
 
 
-def course_on(request: TrainRequest, dataset: ScienceSet) -> ScienceCourse:
+def course_on(request: WorkloadRequest, dataset: ScienceSet) -> ScienceCourse:
     """Make the curve of a training on these data."""
     size = size_of(request)
     share = random.Random(request.seed).uniform(LEAST_SHARE, MOST_SHARE)

@@ -10,7 +10,7 @@ from aiperf.network.json_files import to_json
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.simulated_curves import SimulatedCourse, course_of
 from search_space.resnet import resnet
-from tests.support.trainings.requests import request_for
+from tests.support.trainings.requests import request_for, workload_request
 from tests.support.trainings.science import COUNTS, make_science
 from workloads.datasets.science.synthesize import ScienceRecipe, synthesize
 
@@ -22,7 +22,7 @@ def request_of(suite: str, folder: Path, **changes: Any) -> TrainRequest:
     changes = {"epochs": EPOCHS, "max_epochs": EPOCHS, "seed": 1, **changes}
     if suite == "science":
         make_science(folder, "hep")
-        return request_for("hep", folder, workload="hepcnn", size="rehearsal", **changes)
+        return workload_request("hepcnn", folder, **changes)
     (folder / "architecture.json").write_text(to_json(resnet(50, 32, 10)))
     return request_for("digits", architecture_path=str(folder / "architecture.json"), **changes)
 

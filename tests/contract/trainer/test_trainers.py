@@ -24,6 +24,7 @@ from aiperf.network.layers import Dense
 from aiperf.source_code import source_hash
 from aiperf.wire.lines import encode
 from aiperf.wire.messages import (
+    ArchitectureRequest,
     Begin,
     FromTrainer,
     InheritedWeights,
@@ -31,7 +32,6 @@ from aiperf.wire.messages import (
     TrainerEpoch,
     TrainerPhase,
     TrainerProgress,
-    TrainRequest,
 )
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import TrainerProcess
@@ -47,10 +47,10 @@ def config(request: pytest.FixtureRequest) -> RunConfig:
     return load_config(overrides={"run.dataset": "digits", "training.trainer": request.param})
 
 
-MakeRequest = Callable[..., TrainRequest]
+MakeRequest = Callable[..., ArchitectureRequest]
 
 
-def request_in(folder: Path, architecture: Architecture = TINY, **changes: Any) -> TrainRequest:
+def request_in(folder: Path, architecture: Architecture = TINY, **changes: Any) -> ArchitectureRequest:
     return request_of(architecture, folder, **{"batch_size": 64, **changes})
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from aiperf.errors import TrialFailedError
 from aiperf.network.json_files import to_json
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.model import objectives
 from replica.trainer.model.builder import build_model
 from search_space.resnet import resnet
@@ -18,7 +18,7 @@ from workloads.classification import CLASSIFICATION
 from workloads.contract import PerExample, Sums
 
 
-def small_request(tmp_path: Path) -> TrainRequest:
+def small_request(tmp_path: Path) -> ArchitectureRequest:
     path = tmp_path / "architecture.json"
     path.write_text(to_json(resnet(50, 32, 10)))
     return request_for("digits", architecture_path=str(path))

@@ -17,7 +17,7 @@ from aiperf.facts import HybridTraining
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import Dense, Flatten, Input
-from aiperf.wire.messages import Begin, TrainerEpoch, TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, Begin, TrainerEpoch
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.requests import hybrid_of
 from replica.agent.trial.trainer_process import TrainerProcess
@@ -143,7 +143,7 @@ async def train(config: RunConfig, folder: Path, watch: Watch, hybrid: HybridTra
     """Train for an epoch; the number of epochs that were reported."""
     architecture = folder / "architecture.json"
     architecture.write_text(to_json(SMALL))
-    request = TrainRequest(
+    request = ArchitectureRequest(
         architecture_path=str(architecture),
         dataset="digits",
         batch_size=32,

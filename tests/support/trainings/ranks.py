@@ -8,7 +8,7 @@ import psutil
 from aiperf.config.settings import RunConfig, load_config
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
-from aiperf.wire.messages import Begin, FromTrainer, TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, Begin, FromTrainer
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import TrainerProcess
 from tests.support.needs import need
@@ -40,7 +40,7 @@ def ranks(mark: str) -> list[psutil.Process]:
     return [process for process in found if ask(process.environ, dict[str, str]()).get(MARK) == mark]
 
 
-def request_for(tmp_path: Path, **changes: Any) -> TrainRequest:
+def request_for(tmp_path: Path, **changes: Any) -> ArchitectureRequest:
     return request_of(PLAIN, tmp_path, **{"batch_size": 32, "learning_rate": 0.02, **changes})
 
 
@@ -52,7 +52,7 @@ def config_with(starter: str, framework: str = "tensorflow") -> RunConfig:
 async def train(
     config: RunConfig,
     ranks: int,
-    request: TrainRequest,
+    request: ArchitectureRequest,
     folder: Path,
     save: Path | None = None,
     begin: Begin | None = None,

@@ -26,6 +26,7 @@ from aiperf.run_directory.paths import RunPaths
 from aiperf.run_directory.step_evidence import append_rows, hash_rows, rows_of
 from aiperf.source_code import source_hash
 from aiperf.wire.messages import (
+    ArchitectureRequest,
     Begin,
     FromTrainer,
     Phase,
@@ -60,6 +61,7 @@ class AcceleratorTrainer(Trainer):
     """Reports and leaves behind what a training on eight accelerators would."""
 
     def __init__(self, request: TrainRequest, config: RunConfig, clock: Clock) -> None:
+        assert isinstance(request, ArchitectureRequest)
         self._request = request
         self._clock = clock
         self._begin = Begin(trial=0)

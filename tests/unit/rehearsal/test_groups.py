@@ -21,7 +21,7 @@ from rehearsal.trainer import Bench, ModelledTrainer
 from rehearsal.verbs.predict import _print
 from search_space.resnet import resnet
 from tests.support.hand_made import ManualClock
-from tests.support.trainings.requests import request_for
+from tests.support.trainings.requests import workload_request
 
 MACHINE = MachineFile.model_validate(
     {
@@ -35,7 +35,7 @@ MACHINE = MachineFile.model_validate(
 
 def grouped(machine: MachineFile, groups: int, servers: int, **changes: Any) -> Grouped:
     hybrid = HybridTraining(groups=groups, servers=servers, optimiser="adam", momentum=0.5)
-    request = request_for("hepcnn", workload="hepcnn", hybrid=hybrid, **changes)
+    request = workload_request("hepcnn", size="official", hybrid=hybrid, **changes)
     return Grouped(request, subject_of(request, machine, None, lambda name: resnet(50, 32, 10)), 1.0, 1, "1")
 
 

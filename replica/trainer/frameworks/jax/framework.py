@@ -8,7 +8,7 @@ import jax
 
 from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
@@ -62,7 +62,7 @@ class Jax:
         return found[own.local_hardware_id].name if own.local_hardware_id < len(found) else str(own.device_kind)
 
     def compile(
-        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: ArchitectureRequest
     ) -> CompiledSteps:
         """Compile the steps by XLA, whatever the request says."""
         from replica.trainer.frameworks.jax.group_steps import GroupSteps  # noqa: PLC0415  (loads Keras)
@@ -71,7 +71,7 @@ class Jax:
         kind = JaxSteps if request.hybrid is None else GroupSteps
         return kind(model, optimiser, workload, collective, request)
 
-    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: WorkloadRequest) -> TaskSteps:
         """Refuse: no steps of tasks are written for JAX. Raises TrialFailedError ("build")."""
         raise TrialFailedError("build", "scientific workloads train on tensorflow and torch, not on jax")
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import BlankBatch
 from replica.trainer.frameworks.jax.raw_state import Values
@@ -25,7 +25,7 @@ class GroupSteps(JaxSteps):
     """
 
     def __init__(
-        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: ArchitectureRequest
     ) -> None:
         super().__init__(model, optimiser, workload, collective, request)
         self._train = jax.jit(self._own_gradients)

@@ -20,7 +20,7 @@ import numpy as np
 from jax.errors import JaxRuntimeError
 from numpy.typing import NDArray
 
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.portable.recipe import scale_and_shift
 from replica.trainer.failures import others_may_die
@@ -118,7 +118,7 @@ class JaxSteps(KerasState):
     """Steps as pure functions of the variables' values (`CompiledSteps`)."""
 
     def __init__(
-        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: ArchitectureRequest
     ) -> None:
         correct = CorrectImages()
         super().__init__(model, optimiser, collective, correct)

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from aiperf.machine.accelerators import find_accelerators
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
@@ -71,12 +71,12 @@ class TensorFlow:
         return str(details.get("device_name", "unknown accelerator"))
 
     def compile(
-        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: ArchitectureRequest
     ) -> CompiledSteps:
         """Compile the steps as graphs, with XLA if the request wants it."""
         return TensorFlowSteps(model, optimiser, workload, collective, request)
 
-    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: WorkloadRequest) -> TaskSteps:
         """Compile the steps of a scientific task."""
         from replica.trainer.frameworks.tensorflow.task_steps import TensorFlowTaskSteps  # noqa: PLC0415  (loads Keras)
 

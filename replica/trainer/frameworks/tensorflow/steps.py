@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.framework import BlankBatch
 from replica.trainer.model import objectives
@@ -54,7 +54,7 @@ class TensorFlowSteps(KerasState):
     """Steps as `tf.function`s, traced once for batches of any size (`CompiledSteps`)."""
 
     def __init__(
-        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: ArchitectureRequest
     ) -> None:
         super().__init__(model, optimiser, collective, CorrectImages())
         fuse_normalisation(model)

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import WorkloadRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.frameworks.tensorflow.steps import TensorFlowSteps, compiled
 from replica.trainer.model.state import KerasState
@@ -16,7 +16,7 @@ from replica.trainer.updates import update_for
 class TensorFlowTaskSteps(TensorFlowSteps):
     """Steps as `tf.function`s (`TaskSteps`)."""
 
-    def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
+    def __init__(self, task: Task, optimiser: Any, collective: Collective, request: WorkloadRequest) -> None:
         KerasState.__init__(self, task.network, optimiser, collective, task.correct)
         self._task = task
         self._trained = trained_variables(task)

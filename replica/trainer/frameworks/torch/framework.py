@@ -8,7 +8,7 @@ import torch
 
 from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
-from aiperf.wire.messages import UNFIT, TrainRequest
+from aiperf.wire.messages import UNFIT, ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
@@ -92,7 +92,7 @@ class Torch:
         return str(named(number)) if named is not None else "unknown accelerator"
 
     def compile(
-        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: ArchitectureRequest
     ) -> CompiledSteps:
         """Make the steps, which are computed layer by layer."""
         from replica.trainer.frameworks.torch.steps import TorchSteps  # noqa: PLC0415  (loads Keras)
@@ -100,7 +100,7 @@ class Torch:
         check_device(model.trainable_variables[0].value.device.type)
         return TorchSteps(model, optimiser, workload, collective, request)
 
-    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> TaskSteps:
+    def compile_task(self, task: Task, optimiser: Any, collective: Collective, request: WorkloadRequest) -> TaskSteps:
         """Make the steps of a scientific task."""
         from replica.trainer.frameworks.torch.task_steps import TorchTaskSteps  # noqa: PLC0415  (loads Keras)
 

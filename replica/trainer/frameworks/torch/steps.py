@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, TrainRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.data.portable.recipe import scale_and_shift
 from replica.trainer.framework import BlankBatch
@@ -42,7 +42,7 @@ class TorchSteps(KerasState):
     """Steps by PyTorch's autograd, for batches of any size (`CompiledSteps`)."""
 
     def __init__(
-        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: TrainRequest
+        self, model: Any, optimiser: Any, workload: Workload, collective: Collective, request: ArchitectureRequest
     ) -> None:
         super().__init__(model, optimiser, collective, CorrectImages())
         network = network_of(model)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import WorkloadRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.frameworks.torch.descent import descend
 from replica.trainer.frameworks.torch.network import Network, network_of
@@ -22,7 +22,7 @@ from replica.trainer.updates import update_for
 class TorchTaskSteps(TorchSteps):
     """Steps by PyTorch's autograd (`TaskSteps`)."""
 
-    def __init__(self, task: Task, optimiser: Any, collective: Collective, request: TrainRequest) -> None:
+    def __init__(self, task: Task, optimiser: Any, collective: Collective, request: WorkloadRequest) -> None:
         KerasState.__init__(self, task.network, optimiser, collective, task.correct)
         self._task = task
         self._trained = trained_variables(task)

@@ -17,7 +17,7 @@ from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Dropout, Flatten, Input, ReLU, Softmax
 from aiperf.run_directory.step_evidence import hash_rows, read_rows
-from aiperf.wire.messages import Begin, Phase, TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, Begin, Phase
 from replica.trainer.channel import RankReporter
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data.portable.recipe import DEVIATION, MEAN
@@ -185,7 +185,7 @@ class Kept(RankReporter):
 
 
 @pytest.fixture
-def whole_request(tmp_path: Path) -> TrainRequest:
+def whole_request(tmp_path: Path) -> ArchitectureRequest:
     """Two epochs of softmax regression with batch normalisation and dropout."""
     digits = Architecture(
         (
@@ -201,7 +201,7 @@ def whole_request(tmp_path: Path) -> TrainRequest:
     return request_for("digits", architecture_path=str(tmp_path / "architecture.json"), batch_size=64, epochs=2)
 
 
-def run(name: str, request: TrainRequest, begin: Begin) -> Kept:
+def run(name: str, request: ArchitectureRequest, begin: Begin) -> Kept:
     framework = FRAMEWORKS.load(name)()
     kept = Kept()
     ready = ReadyTraining(framework, CLASSIFICATION, request, framework.open_collective(1), SystemClock())
@@ -211,7 +211,7 @@ def run(name: str, request: TrainRequest, begin: Begin) -> Kept:
 
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
 def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repeated(
-    trains_on: str, whole_request: TrainRequest, tmp_path: Path
+    trains_on: str, whole_request: ArchitectureRequest, tmp_path: Path
 ) -> None:
     file, rows_file = tmp_path / "weights.npz", tmp_path / "evidence" / "trial-000001.rows"
     first = run(trains_on, whole_request, Begin(trial=1, save_weights_path=str(file), evidence_path=str(rows_file)))
@@ -244,7 +244,9 @@ def test_a_whole_training_warms_up_without_a_trace_and_its_evidence_can_be_repea
 
 
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
-def test_a_training_resumes_after_its_checkpoint(trains_on: str, whole_request: TrainRequest, tmp_path: Path) -> None:
+def test_a_training_resumes_after_its_checkpoint(
+    trains_on: str, whole_request: ArchitectureRequest, tmp_path: Path
+) -> None:
     # With the usual learning rate this network diverges, and rounding grows with it.
     request, checkpoint = replace(whole_request, learning_rate=1e-3), str(tmp_path / "checkpoint.npz")
     first, wanted = run(trains_on, request, Begin(trial=1, checkpoint_path=checkpoint)).epochs
@@ -256,7 +258,7 @@ def test_a_training_resumes_after_its_checkpoint(trains_on: str, whole_request: 
 
 
 @pytest.mark.parametrize("trains_on", list(FRAMEWORKS))
-def test_a_loss_that_is_not_a_number_ends_the_trial(trains_on: str, whole_request: TrainRequest) -> None:
+def test_a_loss_that_is_not_a_number_ends_the_trial(trains_on: str, whole_request: ArchitectureRequest) -> None:
     request = replace(whole_request, learning_rate=3e38)
     with pytest.raises(TrialFailedError, match=r"nan: the loss is (nan|inf) in epoch 1"):
         run(trains_on, request, Begin(trial=1))

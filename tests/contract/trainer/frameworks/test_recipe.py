@@ -13,7 +13,7 @@ from aiperf.errors import TrialFailedError
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.json_files import to_json
 from aiperf.network.layers import BatchNorm, Conv, Dense, Flatten, GlobalAveragePool, Input, Softmax
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.framework import CompiledSteps
 from replica.trainer.frameworks import FRAMEWORKS
@@ -161,7 +161,7 @@ def test_fused_normalisation_is_that_of_keras(trains_on: str, examples: tuple[in
         np.testing.assert_allclose(mine, other, rtol=1e-5)
 
 
-def trained_request(folder: Path) -> TrainRequest:
+def trained_request(folder: Path) -> ArchitectureRequest:
     digits = Architecture(
         (
             Node("in", Input(32, 32, 3)),

@@ -17,7 +17,14 @@ from aiperf.facts import BuiltFacts, EpochFacts
 from aiperf.network.architecture import Architecture
 from aiperf.network.json_files import to_json
 from aiperf.run_directory.step_evidence import read_rows
-from aiperf.wire.messages import Begin, InheritedWeights, TrainerDone, TrainerPhase, TrainerProgress, TrainRequest
+from aiperf.wire.messages import (
+    ArchitectureRequest,
+    Begin,
+    InheritedWeights,
+    TrainerDone,
+    TrainerPhase,
+    TrainerProgress,
+)
 from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model import weights
 from search_space.morphisms import Deepen, morph_data
@@ -32,7 +39,7 @@ def config_on(framework: str) -> RunConfig:
     return load_config(overrides={"run.dataset": "digits", "training.framework": framework})
 
 
-def tiny_request(folder: Path, architecture: Architecture = TINY, **changes: Any) -> TrainRequest:
+def tiny_request(folder: Path, architecture: Architecture = TINY, **changes: Any) -> ArchitectureRequest:
     path = folder / f"{architecture.hash}.json"
     path.write_text(to_json(architecture))
     fields = {"batch_size": 64, "epochs": 2, "progress_interval_s": 0.02, **changes}

@@ -10,6 +10,7 @@ import pytest
 
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import (
+    ArchitectureRequest,
     Begin,
     FromTrainer,
     Job,
@@ -86,6 +87,7 @@ def test_the_recipe_of_the_configuration_reaches_the_trainer(tmp_path: Path) -> 
 
 def test_a_request_names_the_hash_of_the_planned_architecture(run: HandMadeRun) -> None:
     (request,) = trained(run, Job(trial=1, round=1, seed=1)).requests
+    assert isinstance(request, ArchitectureRequest)
     assert request.architecture_hash == run.architecture.hash
     assert request.architecture_path == str(run.paths.architecture(run.architecture.hash))
 

@@ -13,11 +13,11 @@ from aiperf.config.settings import load_config
 from aiperf.errors import TrialFailedError
 from aiperf.processes import spawn_silent
 from aiperf.wire.lines import encode, failures_in
-from aiperf.wire.messages import FromTrainer, TrainerFailed, TrainerPhase, TrainRequest
+from aiperf.wire.messages import ArchitectureRequest, FromTrainer, TrainerFailed, TrainerPhase
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 
-REQUEST = TrainRequest(
+REQUEST = ArchitectureRequest(
     architecture_path="architecture.json",
     dataset="digits",
     batch_size=64,

@@ -37,7 +37,8 @@ def test_weights_that_are_nan_fail_a_training_by_that_kind(name: str) -> None:
     set_up("float32", seed=1)
     size = next(each for each in (SCIENCE.load(name).rehearsal for name in SCIENCE) if each.task == name)
     task = TASKS.load(name)(SMALL[name])
-    workload: Any = MeasuredWorkload(size, task, Steps(task, examples(name, 4)), AloneCollective())  # type: ignore[arg-type]
+    steps: Any = Steps(task, examples(name, 4))
+    workload: Any = MeasuredWorkload(size, task, steps, AloneCollective(), stops_at_target=True)
     assert np.isfinite(list(workload.measures(1).values())).all()
     last = task.parts[0].variables[-1]
     last.assign(np.full(last.shape, np.nan, np.float32))
