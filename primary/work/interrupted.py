@@ -11,7 +11,7 @@ from aiperf.records.ledger import Ledger
 from aiperf.rules.schedule import MAX_RESUMPTIONS
 from aiperf.wire.messages import CROWDED, Job
 
-RESUMABLE = frozenset({"crash", "hang", "rank_lost", "start", "ranks", CROWDED})
+RESUMABLE = frozenset({"crash", "hang", "rank_lost", "start", "ranks", "storage", CROWDED})
 """Failures that the training did not cause; others (nan, out_of_memory, ...) would recur."""
 
 

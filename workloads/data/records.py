@@ -4,13 +4,19 @@ Records (`aiperf.untrusted.examples`) are found from the start of the file alone
 contain bytes that look like a record.
 """
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from aiperf.config.dataset_manifest import FileEntry
+from aiperf.storage.patience import with_patience
 from aiperf.untrusted.examples import FOOTER_BYTES, HEADER, features_of, fields, only, varint
 from aiperf.untrusted.reading import shortened
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +44,60 @@ def read_images(path: Path, first: int, count: int) -> Iterator[tuple[int, bytes
     Raises OSError; ValueError naming file and record if there are fewer, or if one is not an image
     with a label.
     """
-    # Unbuffered: records before the first one wanted are skipped, and a buffer would read them.
-    with path.open("rb", buffering=0) as stream:
-        size = stream.seek(0, 2)
-        position = 0
+    with closing(PatientFile(path)) as file:
+        size, position = file.size(), 0
         for number in range(first + count):
-            stream.seek(position)
-            header = stream.read(HEADER.size)
+            header = file.read(position, HEADER.size)
             # A header that is cut off has no length: that of the file is beyond its end, and is
             # reported.
             length = HEADER.unpack(header)[0] if len(header) == HEADER.size else size
-            position += HEADER.size + length + FOOTER_BYTES
+            start = position + HEADER.size
+            position = start + length + FOOTER_BYTES
             if position > size:
                 raise ValueError(f"{path.name}: ends before image {number} does")
             if number >= first:
                 try:
-                    yield parse_example(stream.read(length))
+                    yield parse_example(file.read(start, length))
                 except ValueError as error:
                     raise ValueError(f"{path.name}, image {number}: {error}") from None
+
+
+class PatientFile:
+    """A file that is read at positions, and opened again if its storage has refused for a moment.
+
+    Unbuffered: records before the first one wanted are skipped, and a buffer would read them.
+    Methods raise OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def size(self) -> int:
+        """The number of bytes."""
+        return self._attempt(lambda descriptor: os.fstat(descriptor).st_size)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read that many bytes; fewer at the end of the file."""
+        return self._attempt(lambda descriptor: os.pread(descriptor, size, position))
+
+    def close(self) -> None:
+        """Close it if it is open."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _attempt(self, action: Callable[[int], T]) -> T:
+        def attempt() -> T:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return action(self._descriptor)
+            except OSError:
+                self.close()  # a stale handle stays stale
+                raise
+
+        return with_patience(attempt, self._path)
 
 
 def parse_example(record: bytes) -> tuple[int, bytes]:

@@ -3,19 +3,28 @@
 Spec, section 3.
 """
 
+import contextlib
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from aiperf.config.dataset_manifest import Split
+from aiperf.config.dataset_manifest import MANIFEST_NAME, Split
 from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
+from aiperf.storage.patience import FINAL, with_patience
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches
 from replica.trainer.data.portable.recipe import CROP_AREA, CROP_ASPECT, CROP_ATTEMPTS, SHORT_SIDE, scale_and_shift
 
 PREFETCHED_BATCHES = 2
+
+REFUSED = tuple(f"; {os.strerror(code)}" for code in errno.errorcode if code not in {*FINAL, errno.ENOMEM})
+"""Words of TensorFlow's messages, after a file's name, for errors of storage that may pass."""
+
+OF_DATA = (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError)
 
 
 def train_image(encoded: Any, side: int, seed: Any) -> Any:
@@ -109,11 +118,20 @@ def _batched(images: Any, classes: int, request: TrainRequest) -> Any:
 def checked(batches: Any, folder: Path, split: Split) -> Batches:
     """Pass batches on.
 
-    Raises TrialFailedError with the split's name, because TensorFlow names no damaged file.
+    Raises TrialFailedError with the split's name, because TensorFlow names no damaged file: of the
+    kind "data", or "storage" if the storage refuses. As TensorFlow's readers cannot go on after an
+    error, the storage is waited for here, and the training is resumed then.
     """
     try:
         yield from batches
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+    except tf.errors.OpError as error:
         first = str(error.message).splitlines()[0][:300]
+        if any(words in first for words in REFUSED):
+            manifest = folder / MANIFEST_NAME
+            with contextlib.suppress(OSError):
+                with_patience(manifest.read_bytes, manifest)
+            raise TrialFailedError("storage", f"{folder}, {split}: {first}") from None
+        if not isinstance(error, OF_DATA):
+            raise
         reason = f"{folder}, {split}: {first}; find it with: aiperf dataset check {folder}"
         raise TrialFailedError("data", reason) from None

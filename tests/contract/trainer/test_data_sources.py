@@ -1,7 +1,9 @@
 """One suite for every registered input pipeline: each image once over all ranks."""
 
+import errno
+import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from aiperf.config.dataset_manifest import FileEntry, read_dataset_manifest
 from aiperf.config.datasets import REGISTERED, find_dataset
 from aiperf.config.fingerprints import entries_name
 from aiperf.errors import DatasetError, TrialFailedError
+from aiperf.storage.patience import PATIENCE
 from replica.trainer.data import SOURCES, open_source
 from replica.trainer.data.contract import Batches, DataSource, RankShare
 from replica.trainer.data.images import train_image, validation_image
@@ -275,6 +278,43 @@ def test_a_damaged_shard_ends_the_trial_and_says_where_to_look(tmp_path: Path) -
     victim.unlink()
     with pytest.raises(DatasetError, match=r"1 shard\(s\) are missing, such as train-00002-of-00004"):
         source_for("images", tmp_path / "data")
+
+
+def test_storage_that_refuses_the_images_ends_the_trial_by_another_kind_than_data(tmp_path: Path) -> None:
+    make_shards(tmp_path / "data")
+    source = source_for("images", tmp_path / "data")
+    victim = tmp_path / "data" / "train-00002-of-00004"
+    victim.unlink()
+    # The kernel answers every reading at its beginning with EIO.
+    victim.symlink_to("/proc/self/mem")
+    with pytest.raises(TrialFailedError, match=r"storage: .*Input/output error"):
+        list(source.train_batches(8, 1, 1, RankShare()))
+
+
+@pytest.mark.parametrize("name", ["portable-tfrecord", "portable-folder"])
+def test_images_that_cannot_be_read_for_a_moment_are_waited_for(
+    name: str, shards: Path, folders: Path, science: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_by(name, shards, folders, science)
+    wanted = counted(source.validation_batches(8, RankShare()), source)
+    refusals = iter([errno.EIO, errno.ESTALE, 0, errno.ESTALE])
+
+    def refuse(real: Callable[..., Any]) -> Callable[..., Any]:
+        def refused(*words: Any, **more: Any) -> Any:
+            if code := next(refusals, 0):
+                raise OSError(code, os.strerror(code))
+            return real(*words, **more)
+
+        return refused
+
+    monkeypatch.setattr(os, "pread", refuse(os.pread))
+    monkeypatch.setattr(Path, "read_bytes", refuse(Path.read_bytes))
+    with PATIENCE.set(60):
+        assert counted(source.validation_batches(8, RankShare()), source) == wanted
+    assert next(refusals, None) is None
+    refusals = iter([errno.ESTALE])
+    with pytest.raises(TrialFailedError, match=r"storage: .*[Ss]tale"):
+        list(source.validation_batches(8, RankShare()))
 
 
 def sampled(folder: Path | None, dataset: str = "images", **changes: Any) -> str | None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import DatasetManifest
 from aiperf.config.datasets import Dataset
+from aiperf.storage.patience import with_patience
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches, RankShare
 from replica.trainer.data.directories import ImageFiles
@@ -44,4 +45,5 @@ class PortableFolderSource(ImageFiles):
 
     def _examples(self, rows: NDArray[Any]) -> Iterator[tuple[bytes, int]]:
         for name, label in rows:
-            yield (self._folder / name).read_bytes(), int(label) - 1
+            path = self._folder / name
+            yield with_patience(path.read_bytes, path), int(label) - 1

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from aiperf.config.dataset_manifest import Split
 from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
+from aiperf.storage.patience import may_pass
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches
 from replica.trainer.data.portable.crops import Crops, Pixels
@@ -90,9 +91,15 @@ def batches_of(
 
 
 def checked(batches: Batches, folder: Path, split: Split) -> Batches:
-    """Pass batches on. Raises TrialFailedError ("data") with the split's name."""
+    """Pass batches on.
+
+    Raises TrialFailedError with the split's name: of the kind "data", or "storage" if the storage
+    has refused for longer than is waited for.
+    """
     try:
         yield from batches
     except (OSError, ValueError) as error:
-        reason = f"{folder}, {split}: {str(error)[:300]}; find it with: aiperf dataset check {folder}"
-        raise TrialFailedError("data", reason) from None
+        reason = f"{folder}, {split}: {str(error)[:300]}"
+        if may_pass(error):
+            raise TrialFailedError("storage", reason) from None
+        raise TrialFailedError("data", f"{reason}; find it with: aiperf dataset check {folder}") from None
