@@ -55,7 +55,7 @@ class TrainedWorkload(Protocol):
         """Make a batch of this many blank examples with valid labels, or an empty one."""
 
     def reached(self, facts: EpochFacts) -> bool:
-        """True if an epoch reaches the target."""
+        """True if an epoch ends the training at its target."""
 
     def facts(self, epoch: int, learning_rate: float, trained: Sums, evaluated: Sums) -> EpochFacts:
         """The facts of a completed epoch; the losses become means per example.
@@ -66,10 +66,6 @@ class TrainedWorkload(Protocol):
 
 class Workload(TrainedWorkload, Protocol):
     """One kind of training."""
-
-    @property
-    def target_quality(self) -> float:
-        """The quality (`EpochFacts.quality`) that a valid result must reach."""
 
     @property
     def metrics(self) -> tuple[PerExample, ...]:
