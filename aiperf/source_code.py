@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +25,7 @@ TIMEOUT_S = 5.0
 """Time limit for one call of git, which may wait for a network file system."""
 
 
+@cache  # a process runs the code that it has loaded, whatever becomes of the files
 def source_hash() -> str:
     """SHA-256 over the Python files of all packages, in order of their paths, as 64 hex digits.
 
@@ -52,6 +54,7 @@ def _folders() -> Iterator[Path]:
             yield Path(next(iter(spec.submodule_search_locations)))
 
 
+@cache
 def git_state() -> tuple[str | None, bool | None]:
     """The commit that the source was checked out from, and True if a package differs from it.
 

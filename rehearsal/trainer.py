@@ -3,7 +3,6 @@
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from math import exp, inf
 from pathlib import Path
 
@@ -59,12 +58,6 @@ class Bench:
     """The qualities of trainings, for whichever replica resumes them."""
 
 
-@cache
-def _source() -> str:
-    """One program conducts a whole rehearsal, whatever becomes of its files meanwhile."""
-    return source_hash()
-
-
 class ModelledTrainer(Trainer):
     """Reports what a training on the machine would, at the times at which it would."""
 
@@ -91,7 +84,7 @@ class ModelledTrainer(Trainer):
             compute={},
             devices=(node.accelerator,) * node.ranks,
             framework=FRAMEWORK,
-            source_hash=_source(),
+            source_hash=source_hash(),
             environment={},
         )
 

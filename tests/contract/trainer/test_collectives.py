@@ -28,7 +28,8 @@ PROGRAM = """
 import json, pathlib, sys
 from replica.trainer.frameworks import FRAMEWORKS
 open_collective = FRAMEWORKS.load(sys.argv[1])().open_collective
-import keras
+from aiperf.frameworks import import_lean
+keras = import_lean("keras")
 import numpy as np
 from aiperf import host
 from aiperf.errors import TrialFailedError

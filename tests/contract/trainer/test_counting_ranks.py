@@ -26,7 +26,8 @@ framework = FRAMEWORKS.load(sys.argv[1])()
 own = framework.open_collective(2)
 framework.configure(1, own.local_rank)
 
-import keras
+from aiperf.frameworks import import_lean
+keras = import_lean("keras")
 from aiperf.network.architecture import Architecture, Node
 from aiperf.network.layers import Conv, Dense, Flatten, Input, Softmax
 from replica.trainer.model.builder import build_model, set_up

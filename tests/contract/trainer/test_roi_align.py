@@ -30,7 +30,8 @@ BINS, SAMPLES, STRIDE = 3, 2, 4
 PROGRAM = """
 import sys
 import numpy as np
-from keras import ops
+from aiperf.frameworks import import_lean
+ops = import_lean("keras").ops
 from replica.trainer.model.roi_align import RoiAligned
 given = np.load(sys.argv[1])
 layer = RoiAligned(*map(int, given["settings"]))

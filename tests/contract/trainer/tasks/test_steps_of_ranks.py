@@ -31,7 +31,8 @@ framework = FRAMEWORKS.load("torch")()
 together = framework.open_collective(2)
 framework.configure(1, together.local_rank)
 
-import keras
+from aiperf.frameworks import import_lean
+keras = import_lean("keras")
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.model.optimisers import build_scheduled
 from replica.trainer.science import gather_rows
