@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from aiperf.config.fingerprints import overall_fingerprint
 from aiperf.errors import DatasetError
 from aiperf.files import write_atomically
+from aiperf.storage.patience import with_patience
 from aiperf.untrusted.reading import MIB, Limits, read_outside
 
 MANIFEST_NAME = "dataset.json"
@@ -92,7 +93,7 @@ def read_dataset_manifest(data_dir: Path) -> DatasetManifest:
     """
     path = data_dir / MANIFEST_NAME
     try:
-        stamp = path.stat()
+        stamp = with_patience(path.stat, path)
     except OSError as error:
         raise DatasetError(
             f"{path}: {error.strerror}; make it with `aiperf dataset prepare`, or for existing files with "

@@ -205,8 +205,11 @@ class Waits:
         def take(reason: str) -> None:
             # Held during the call, so that a beginning and an end are noted in their order.
             with self._lock:
-                self._reasons[source] = reason
-                now = next(filter(None, self._reasons.values()), "")
+                if reason:
+                    self._reasons[source] = reason
+                else:  # sources come and go
+                    self._reasons.pop(source, None)
+                now = next(iter(self._reasons.values()), "")
                 if bool(now) != self._told:
                     self._told = bool(now)
                     self._note(now)

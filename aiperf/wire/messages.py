@@ -315,7 +315,10 @@ class TrainerExchange(Message, tag="exchange", frozen=True, kw_only=True):
 
 
 class TrainerWaits(Message, tag="trainer_waits", frozen=True, kw_only=True):
-    """Trainer to agent: rank 0 waits for storage, for this reason; "": it has ended."""
+    """Trainer to agent: rank 0 waits for storage, for this reason; "": it does not any more.
+
+    A thread of it may wait while another one trains.
+    """
 
     monotonic_ms: int
     reason: str

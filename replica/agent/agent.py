@@ -409,10 +409,9 @@ def make_context(
         writer=writer,
         search=Planner(arguments.replica, config, paths, share.memory) if config.run.suite == "automl" else None,
         ranks=share.ranks.ranks,
-        start_trainer=partial(TrainerProcess.start, replace(ranks, telemetry=telemetry)),
+        start_trainer=partial(TrainerProcess.start, replace(ranks, telemetry=telemetry), waits=reports),
         precision=share.memory.precision,
         send=reports.send,
-        ranks_wait=reports.of("ranks"),
         measure_node=job.measure if arguments.measure and config.micro.suite != "none" else None,
         describe_node=partial(describe_node, folders_of(paths.root, config.run.data_dir)),
     )

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from aiperf.errors import TrialFailedError
+from aiperf.storage.patience import may_pass
 
 OUT_OF_MEMORY = (
     "out of memory",
@@ -60,6 +62,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     if any(words in text for words in UNREGISTERED):
         return False
     return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
+
+
+def unreadable(error: Exception, folder: Path, split: str) -> TrialFailedError:
+    """The failure of a training whose images cannot be read.
+
+    Its kind is "storage" if that has refused for longer than is waited for; else "data".
+    """
+    reason = f"{folder}, {split}: {str(error)[:300]}"
+    if may_pass(error):
+        return TrialFailedError("storage", reason)
+    return TrialFailedError("data", f"{reason}; find it with: aiperf dataset check {folder}")
 
 
 @contextmanager

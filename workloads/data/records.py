@@ -6,7 +6,7 @@ contain bytes that look like a record.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -83,9 +83,11 @@ class PatientFile:
 
     def close(self) -> None:
         """Close it if it is open."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            # Linux has freed the number whatever the answer is; nothing was written.
+            with suppress(OSError):
+                os.close(descriptor)
 
     def _attempt(self, action: Callable[[int], T]) -> T:
         def attempt() -> T:

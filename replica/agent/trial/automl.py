@@ -23,7 +23,6 @@ from aiperf.wire.messages import (
     TrainerExchange,
     TrainerPhase,
     TrainerProgress,
-    TrainerWaits,
 )
 from replica.agent.trial.checkpoints import forget, take_over
 from replica.agent.trial.context import ReplicaContext
@@ -281,8 +280,6 @@ class Trial:
                 self._forecast_end(0.0)
             case TrainerExchange():
                 self.log.exchange(message)
-            case TrainerWaits():
-                self.log.ranks_wait(message)
             case TrainerDone():
                 self._early = message.early
                 self.log.begin_phase("idle", at_ms=message.monotonic_ms)

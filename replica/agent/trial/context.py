@@ -11,7 +11,6 @@ from aiperf.machine.micro_report import Measured
 from aiperf.machine.node import NodeFacts, describe_node
 from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
-from aiperf.storage.patience import Listener
 from aiperf.wire.messages import Message
 from replica.agent.trial.trainer import StartTrainer
 from replica.search.planner import Planner
@@ -33,8 +32,6 @@ class ReplicaContext:
     precision: Precision
     send: Callable[[Message], None]
     """Function that sends a message to the primary."""
-    ranks_wait: Listener = lambda _: None
-    """Takes the reason of the ranks' wait for storage, and "" when it is over."""
     measure_node: Callable[[], Awaitable[Measured]] | None = None
     """Function that measures the node before this replica is ready; None: it is not asked for."""
     describe_node: Callable[[], NodeFacts] = describe_node

@@ -20,7 +20,6 @@ from aiperf.wire.messages import (
     TrainerExchange,
     TrainerPhase,
     TrainerProgress,
-    TrainerWaits,
 )
 from replica.agent.trial.checkpoints import forget, take_over
 from replica.agent.trial.context import ReplicaContext
@@ -178,10 +177,6 @@ class WorkloadTrial:
     @_handle.register
     def _(self, message: TrainerExchange) -> None:
         self.log.exchange(message)
-
-    @_handle.register
-    def _(self, message: TrainerWaits) -> None:
-        self.log.ranks_wait(message)
 
     @_handle.register
     def _(self, message: TrainerDone) -> None:

@@ -25,6 +25,7 @@ from aiperf.processes import (
     tail,
 )
 from aiperf.storage.logs import trim_log
+from aiperf.storage.patience import Waits
 from aiperf.wire.lines import MAX_LINE_BYTES, decode_from_trainer, encode, failures_in
 from aiperf.wire.messages import (
     Begin,
@@ -33,6 +34,7 @@ from aiperf.wire.messages import (
     TrainerFailed,
     TrainerPhase,
     TrainerReady,
+    TrainerWaits,
     TrainRequest,
 )
 from replica.agent.trial.rank_setup import RankSetup
@@ -139,19 +141,27 @@ class TrainerProcess(Trainer):
     Made by `start`.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, socket: RankSocket, log: Path, several: bool) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        socket: RankSocket,
+        log: Path,
+        several: bool,
+        waits: Waits | None = None,
+    ) -> None:
         self._process = process
         self._socket = socket
         self._log = log
         self._several = several
+        self._waits = waits.of(socket.name) if waits is not None else None
         self._kills = MemoryKills()
         self._trimming: asyncio.Future[None] | None = None
 
     @classmethod
-    async def start(cls, setup: RankSetup, request: TrainRequest, log: Path) -> Self:
+    async def start(cls, setup: RankSetup, request: TrainRequest, log: Path, waits: Waits | None = None) -> Self:
         """Start the ranks; rank 0 gets the request as soon as it connects.
 
-        Raises TrialFailedError ("start").
+        Its waits for storage are added to others. Raises TrialFailedError ("start").
         """
         command: list[str] = []
         socket = RankSocket(request)
@@ -167,7 +177,7 @@ class TrainerProcess(Trainer):
             socket.close()
             raise TrialFailedError("start", f"{command[0] if command else 'ranks'}: {error}") from error
         prefer_oom_kill(process.pid)
-        return cls(process, socket, log, several=setup.ranks > 1 or setup.servers > 0)
+        return cls(process, socket, log, several=setup.ranks > 1 or setup.servers > 0, waits=waits)
 
     @property
     def pid(self) -> int:
@@ -212,11 +222,18 @@ class TrainerProcess(Trainer):
             if isinstance(message, TrainerFailed):
                 raise await self._failure(message.kind, message.reason)
             self._trim_log()
-            yield message
+            if isinstance(message, TrainerWaits):
+                self._note_wait(message.reason)
+            else:
+                yield message
         code = await self._process.wait()
         if code != 0:
             end = f"{'was' if code < 0 else 'ended with'} {describe_exit(code)}{self._out_of_memory(code)}"
             raise await self._failure("crash", f"the trainer {end}; {self._tail()}")
+
+    def _note_wait(self, reason: str) -> None:
+        if self._waits is not None:
+            self._waits(reason)
 
     def _trim_log(self) -> None:
         """Keep the log small, in a thread: storage that does not answer must not delay reports."""
@@ -250,6 +267,7 @@ class TrainerProcess(Trainer):
         """End all ranks, by force if they do not end by themselves."""
         # First: rank 0 ends by itself when it closes, which leaves the least behind.
         self._socket.close()
+        self._note_wait("")
         await end_group(self._process, END_GRACE_S)
         if self._several:
             # Starters put ranks into sessions of their own; the name of the socket is on their

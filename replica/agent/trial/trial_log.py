@@ -29,7 +29,6 @@ from aiperf.wire.messages import (
     TrainerEpoch,
     TrainerExchange,
     TrainerProgress,
-    TrainerWaits,
 )
 from replica.agent.trial.context import ReplicaContext
 from replica.search.kept_weights import KeptWeights
@@ -59,7 +58,6 @@ class TrialLog:
         """Numbers of the epochs that this trial itself has trained."""
         self._phase: Phase = "idle"
         self._waits = False
-        self._ranks_wait = False
         self._interrupted: Phase = "idle"
         """The phase that a wait for storage has interrupted."""
         self._epoch = 0
@@ -79,29 +77,21 @@ class TrialLog:
 
     def begin_phase(self, phase: Phase, at_ms: int | None = None) -> None:
         """Record a phase of this trial, now or from a moment of the node's monotonic clock on."""
-        if self._ranks_wait or (self._waits and phase in OWN_PHASES):
+        if self._waits and phase in OWN_PHASES:
             self._interrupted, phase = phase, "storage"
         self._begin_phase(phase, self._job.trial, at_ms)
 
     def idle(self) -> None:
         """Record that the accelerators wait from now on, for no trial in particular."""
-        if self._ranks_wait:  # they have ended
-            self._context.ranks_wait("")
         self._begin_phase("idle", None, None)
 
     def wait_for_storage(self, waits: bool) -> None:
         """Record a wait for storage as a phase, unless ranks work meanwhile."""
         self._waits = waits
-        self._renew_phase()
-
-    def ranks_wait(self, message: TrainerWaits) -> None:
-        """Record a wait of the ranks as a phase, and report it as the replica's."""
-        self._ranks_wait = bool(message.reason)
-        self._renew_phase(message.monotonic_ms)
-        self._context.ranks_wait(message.reason)
-
-    def _renew_phase(self, at_ms: int | None = None) -> None:
-        self.begin_phase(self._interrupted if self._phase == "storage" else self._phase, at_ms)
+        if waits and self._phase in OWN_PHASES:
+            self.begin_phase(self._phase)
+        elif not waits and self._phase == "storage":
+            self.begin_phase(self._interrupted)
 
     def _begin_phase(self, phase: Phase, trial: int | None, at_ms: int | None) -> None:
         # Trainers and the agent may report the same phase in turn; the record has each change once.

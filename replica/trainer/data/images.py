@@ -6,12 +6,13 @@ Spec, section 3.
 import contextlib
 import errno
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from aiperf.config.dataset_manifest import MANIFEST_NAME, Split
+from aiperf.config.dataset_manifest import Split
 from aiperf.config.datasets import Dataset
 from aiperf.errors import TrialFailedError
 from aiperf.storage.patience import FINAL, with_patience
@@ -115,6 +116,20 @@ def _batched(images: Any, classes: int, request: TrainRequest) -> Any:
     return batches.prefetch(PREFETCHED_BATCHES)
 
 
+def _refusing(message: str) -> Path | None:
+    """The file whose storage refuses by a message of TensorFlow; None: the message is another."""
+    for words in REFUSED:
+        before, found, _ = message.partition(words)
+        if found:
+            return Path(before.rpartition("}} ")[2])
+    return None
+
+
+def _first_byte(file: Path) -> bytes:
+    with file.open("rb", buffering=0) as stream:
+        return stream.read(1)
+
+
 def checked(batches: Any, folder: Path, split: Split) -> Batches:
     """Pass batches on.
 
@@ -125,11 +140,11 @@ def checked(batches: Any, folder: Path, split: Split) -> Batches:
     try:
         yield from batches
     except tf.errors.OpError as error:
-        first = str(error.message).splitlines()[0][:300]
-        if any(words in first for words in REFUSED):
-            manifest = folder / MANIFEST_NAME
+        whole = str(error.message).splitlines()[0]
+        first = whole[:300]
+        if (file := _refusing(whole)) is not None:
             with contextlib.suppress(OSError):
-                with_patience(manifest.read_bytes, manifest)
+                with_patience(partial(_first_byte, file), file)
             raise TrialFailedError("storage", f"{folder}, {split}: {first}") from None
         if not isinstance(error, OF_DATA):
             raise

@@ -7,6 +7,7 @@ that the sampled images are the data set's, and not that all are.
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
@@ -14,6 +15,7 @@ from aiperf.config.dataset_manifest import MANIFEST_NAME, SPLITS, DatasetManifes
 from aiperf.config.datasets import DIGITS, REGISTERED, Dataset
 from aiperf.config.fingerprints import SortedEntries, entries_name, image_entry
 from aiperf.errors import DatasetError
+from aiperf.storage.patience import with_patience
 from aiperf.wire.messages import ArchitectureRequest
 from replica.trainer.data import data_directory
 from replica.trainer.data.contract import RankShare
@@ -86,7 +88,7 @@ def _entries(folder: Path, manifest: DatasetManifest, split: Split) -> SortedEnt
     path = folder / entries_name(split)
     remedy = f"make it again with: aiperf dataset check {folder} --write-manifest"
     try:
-        entries = SortedEntries(path)
+        entries = with_patience(partial(SortedEntries, path), path)
     except (OSError, ValueError) as error:
         raise DatasetError(f"{error}; {remedy}") from None
     if entries.fingerprint != manifest.split(split).fingerprint:
@@ -152,8 +154,10 @@ def _from_index(
 ) -> Iterator[tuple[str, int, bytes]]:
     """Yield random files of a split of an image folder."""
     index = manifest.split(split).files[0].name
-    rows = [line.split("\t") for line in (folder / index).read_text(encoding="utf-8").splitlines()]
+    text = with_patience(partial((folder / index).read_text, encoding="utf-8"), folder / index)
+    rows = [line.split("\t") for line in text.splitlines()]
     chance = SystemRandom()
     for number in chance.sample(range(len(rows)), min(len(rows), len(share.of(SAMPLED_IMAGES)))):
         name, label = rows[number]
-        yield f"{name} ({index}, image {number})", int(label), (folder / name).read_bytes()
+        content = with_patience((folder / name).read_bytes, folder / name)
+        yield f"{name} ({index}, image {number})", int(label), content

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import Split
 from aiperf.config.datasets import Dataset
-from aiperf.errors import TrialFailedError
-from aiperf.storage.patience import may_pass
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import Batches
 from replica.trainer.data.portable.crops import Crops, Pixels
 from replica.trainer.data.portable.decoders import Decoding
+from replica.trainer.failures import unreadable
 
 Examples = Iterable[tuple[bytes, int]]
 """Pairs of encoded image and label (from 0)."""
@@ -93,13 +92,9 @@ def batches_of(
 def checked(batches: Batches, folder: Path, split: Split) -> Batches:
     """Pass batches on.
 
-    Raises TrialFailedError with the split's name: of the kind "data", or "storage" if the storage
-    has refused for longer than is waited for.
+    Raises TrialFailedError as `unreadable` says.
     """
     try:
         yield from batches
     except (OSError, ValueError) as error:
-        reason = f"{folder}, {split}: {str(error)[:300]}"
-        if may_pass(error):
-            raise TrialFailedError("storage", reason) from None
-        raise TrialFailedError("data", f"{reason}; find it with: aiperf dataset check {folder}") from None
+        raise unreadable(error, folder, split) from None

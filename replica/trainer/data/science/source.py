@@ -6,6 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from threading import Lock
@@ -15,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.config.dataset_manifest import Split
-from aiperf.errors import AiperfError, DatasetError, TrialFailedError
+from aiperf.errors import AiperfError, DatasetError
 from aiperf.host import this_host
+from aiperf.storage.patience import with_patience
 from aiperf.wire.messages import TrainRequest
 from replica.trainer.data.contract import RankShare
 from replica.trainer.data.science.transforms import Batch
+from replica.trainer.failures import unreadable
 from workloads.data.arrays import Rows
 from workloads.data.formats import FORMATS, Format, OpenFile
 from workloads.data.manifest import ScienceFile, ScienceManifest, layout_problems, read_science_manifest
@@ -80,7 +83,7 @@ class Reader:
         """Read one sample, without the first axis.
 
         With `keep`, the block that it is in stays in memory for its neighbours. Raises ValueError
-        naming file and sample, or DatasetError.
+        naming file and sample, DatasetError, or OSError.
         """
         file, index = self.place(number)
         opened = self._opened(file)
@@ -92,6 +95,10 @@ class Reader:
             inputs, targets = self._block(opened, file, start)
         except ValueError as error:
             raise ValueError(f"{self._files[file].name}: {error}") from None
+        except OSError:
+            with self._lock:  # a stale handle stays stale: it is opened again if somebody tries again
+                self._open.pop(file, None)
+            raise
         return inputs[index - start], targets[index - start]
 
     def place(self, number: int) -> tuple[int, int]:
@@ -265,8 +272,7 @@ class ScienceSource(ABC):
             while waiting:
                 yield waiting.popleft().result()
         except (AiperfError, OSError, ValueError) as error:
-            reason = f"{self._folder}, {split}: {str(error)[:300]}"
-            raise TrialFailedError("data", f"{reason}; find it with: aiperf dataset check {self._folder}") from None
+            raise unreadable(error, self._folder, split) from None
         finally:
             # Who takes the batches may leave before their end: nobody waits for those that are
             # left.
@@ -277,7 +283,7 @@ class ScienceSource(ABC):
         inputs = np.empty((len(numbers), *self.dataset.input_shape), np.float32)
         targets = np.empty((len(numbers), *self.dataset.target_shape), np.float32)
         for place, number in enumerate(numbers.tolist()):
-            rows = reader.sample(number // self.parts, keep)
+            rows = with_patience(partial(reader.sample, number // self.parts, keep), self._folder)
             self._example(rows, number, turn, (inputs[place], targets[place]))
         return self._finish(inputs, targets, turn)
 

@@ -3,13 +3,12 @@
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from aiperf.clock import SystemClock
-from aiperf.errors import TrialFailedError
 from aiperf.records.bodies import PhaseBegan
 from aiperf.records.history_files import HistoryReader, HistoryWriter
 from aiperf.storage.patience import Patience
@@ -24,22 +23,17 @@ from aiperf.wire.messages import (
     StorageWait,
     TrainerDone,
     TrainerPhase,
-    TrainerWaits,
 )
 from replica.agent.agent import Agent
 from replica.agent.storage import StorageReports
 from replica.agent.trial.context import ReplicaContext
-from replica.agent.trial.trainer import StartTrainer, Trainer
+from replica.agent.trial.trainer import Trainer
 from replica.search.planner import Memory, Planner
 from tests.support.hand_made import T0_MS, HandMadeRun
 
 
 class BriefTrainer(Trainer):
-    """A trainer in process that has nothing to train, and fails or ends after these reports."""
-
-    def __init__(self, *reports: FromTrainer, fails: bool = False) -> None:
-        self._reports = reports
-        self._fails = fails
+    """A trainer in process that has nothing to train."""
 
     async def warm_up(self, silence_s: float) -> AsyncIterator[TrainerPhase]:
         yield TrainerPhase(monotonic_ms=T0_MS, phase="build")
@@ -49,10 +43,6 @@ class BriefTrainer(Trainer):
 
     async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
         yield TrainerPhase(monotonic_ms=T0_MS, phase="train")
-        for report in self._reports:
-            yield report
-        if self._fails:
-            raise TrialFailedError("crash", "the trainer was killed")
         yield TrainerDone(monotonic_ms=T0_MS, early=False)
 
     def rename_log(self, log: Path) -> None:
@@ -78,31 +68,19 @@ class Disk:
         await asyncio.to_thread(self._patience.attempt, attempt, "a log")
 
 
-class Pipe:
-    """The agent's way to its primary: what it has sent, and if that is the end of its job."""
-
-    def __init__(self) -> None:
-        self.sent = list[Message]()
-        self.finished = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-
-    def send(self, message: Message) -> None:
-        self.sent.append(message)
-        if isinstance(message, Finished):
-            self._loop.call_soon_threadsafe(self.finished.set)
-
-
 async def one_trial(run: HandMadeRun, full_before: bool) -> list[Message]:
     """Have an agent do a job whose ranks start when a full disk takes their log; what it sends."""
-    pipe, reader = Pipe(), asyncio.StreamReader()
-    reports = StorageReports(pipe.send)
+    sent, finished, reader = list[Message](), asyncio.Event(), asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+
+    def send(message: Message) -> None:
+        sent.append(message)
+        if isinstance(message, Finished):
+            loop.call_soon_threadsafe(finished.set)
+
+    reports = StorageReports(send)
     disk = Disk(reports)
-
-    async def start(request: object, log: Path) -> Trainer:
-        await disk.write()
-        return BriefTrainer()
-
-    agent = agent_of(run, start, reports, pipe)
+    agent = agent_on(disk, run, send)
 
     def note(reason: str) -> None:
         agent.note_storage(reason)
@@ -120,20 +98,20 @@ async def one_trial(run: HandMadeRun, full_before: bool) -> list[Message]:
         while not any(phase.trial == 1 for phase in phases(run)):
             await asyncio.sleep(0.01)
         disk.mended.set()
-        await pipe.finished.wait()
+        await finished.wait()
         reader.feed_data(encode(Stop(reason="the run has ended")))
-    return pipe.sent
+    return sent
 
 
-def agent_of(run: HandMadeRun, start: StartTrainer, reports: StorageReports, pipe: Pipe) -> Agent:
+def agent_on(disk: Disk, run: HandMadeRun, send: Callable[[Message], None]) -> Agent:
+    async def start(request: object, log: Path) -> Trainer:
+        await disk.write()
+        return BriefTrainer()
+
     planner = Planner(0, run.config, run.paths, Memory())
     # Its clock passes, or the heartbeats would never let anything else have its turn.
     writer = HistoryWriter(run.paths, "replica-0000", SystemClock())
-    return Agent(
-        ReplicaContext(
-            0, run.config, run.paths, writer, planner, 1, start, "float32", pipe.send, ranks_wait=reports.of("ranks")
-        )
-    )
+    return Agent(ReplicaContext(0, run.config, run.paths, writer, planner, 1, start, "float32", send))
 
 
 def phases(run: HandMadeRun) -> list[PhaseBegan]:
@@ -153,41 +131,3 @@ def test_a_trial_that_cannot_begin_is_in_the_phase_storage(tmp_path: Path, full_
     assert found.count((1, "storage")) == 1
     assert (1, "train") in found[2:]
     assert [bool(message.reason) for message in sent if isinstance(message, StorageWait)] == [True, False]
-
-
-FULL = TrainerWaits(monotonic_ms=T0_MS, reason="weights: No space left on device")
-MENDED = TrainerWaits(monotonic_ms=T0_MS, reason="")
-
-
-async def one_trial_of(run: HandMadeRun, trainer: Trainer) -> list[Message]:
-    """Have an agent do a job with these ranks; what it sends."""
-    pipe, reader = Pipe(), asyncio.StreamReader()
-    reports = StorageReports(pipe.send)
-
-    async def start(request: object, log: Path) -> Trainer:
-        return trainer
-
-    agent = agent_of(run, start, reports, pipe)
-    reports.attend(agent.note_storage)
-    reader.feed_data(encode(Job(trial=1, round=1, seed=1)))
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(agent.serve(reader))
-        await pipe.finished.wait()
-        reader.feed_data(encode(Stop(reason="the run has ended")))
-    return pipe.sent
-
-
-def test_a_wait_of_the_ranks_is_a_phase_and_is_told(tmp_path: Path) -> None:
-    run = HandMadeRun(tmp_path, {"replica.warm_up": False}).at(0).release(100)
-    evaluate = TrainerPhase(monotonic_ms=T0_MS, phase="evaluate")
-    sent = asyncio.run(one_trial_of(run, BriefTrainer(evaluate, FULL, MENDED)))
-    found = [phase.phase for phase in phases(run) if phase.trial == 1]
-    assert found[found.index("train") :] == ["train", "evaluate", "storage", "evaluate", "idle"]
-    assert [message.reason for message in sent if isinstance(message, StorageWait)] == [FULL.reason, ""]
-
-
-def test_ranks_that_die_while_they_wait_do_not_wait_any_more(tmp_path: Path) -> None:
-    run = HandMadeRun(tmp_path, {"replica.warm_up": False}).at(0).release(100)
-    sent = asyncio.run(one_trial_of(run, BriefTrainer(FULL, fails=True)))
-    assert [message.reason for message in sent if isinstance(message, StorageWait)] == [FULL.reason, ""]
-    assert phases(run)[-1].phase == "idle"

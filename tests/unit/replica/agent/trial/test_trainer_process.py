@@ -13,7 +13,16 @@ from aiperf.config.settings import load_config
 from aiperf.errors import TrialFailedError
 from aiperf.processes import spawn_silent
 from aiperf.wire.lines import encode, failures_in
-from aiperf.wire.messages import ArchitectureRequest, FromTrainer, TrainerFailed, TrainerPhase
+from aiperf.wire.messages import (
+    ArchitectureRequest,
+    FromTrainer,
+    Message,
+    StorageWait,
+    TrainerFailed,
+    TrainerPhase,
+    TrainerWaits,
+)
+from replica.agent.storage import StorageReports
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import RankSocket, TrainerProcess
 
@@ -103,6 +112,39 @@ def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path) ->
         return following.cancelled()
 
     assert asyncio.run(scenario())
+
+
+def test_a_wait_of_rank_0_is_told_once_and_ends_with_the_ranks(tmp_path: Path) -> None:
+    sent = list[Message]()
+    reports = StorageReports(sent.append)
+
+    async def scenario() -> list[FromTrainer]:
+        rank_socket = RankSocket(REQUEST)
+        near, far = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=near)
+        rank_socket.accept(reader, writer)
+        process = await spawn_silent(("sleep", "60"), tmp_path / "log")
+        trainer = TrainerProcess(process, rank_socket, tmp_path / "log", several=False, waits=reports)
+        full, other = TrainerWaits(monotonic_ms=1, reason="weights: No space left"), reports.of("records")
+        for message in (
+            full,
+            TrainerWaits(monotonic_ms=1, reason=""),
+            TrainerPhase(monotonic_ms=1, phase="train"),
+            full,
+        ):
+            reader.feed_data(encode(message))
+        reader.feed_data(encode(TrainerPhase(monotonic_ms=2, phase="evaluate")))
+        reports_of_it = trainer.messages(60)
+        found = [await anext(reports_of_it), await anext(reports_of_it)]
+        other("records: No space left")
+        other("")
+        await trainer.end()
+        far.close()
+        return found
+
+    assert [type(message) for message in asyncio.run(scenario())] == [TrainerPhase] * 2
+    reasons = [message.reason for message in sent if isinstance(message, StorageWait)]
+    assert reasons == ["weights: No space left", ""] * 2, "and not once more for another source"
 
 
 def test_the_socket_of_a_training_takes_one_rank_and_greets_it_with_the_request() -> None:
