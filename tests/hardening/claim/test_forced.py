@@ -21,7 +21,7 @@ def another_primary(output: Path, number: int, force: bool = False) -> Iterator[
     By force, the claims are removed. The living primary publishes its own again, so that a second
     one that is slow to start may be refused: then it is let in once more.
     """
-    words = [sys.executable, "-m", "aiperf", "resume", str(output)]
+    words = [sys.executable, "-m", "aiperf", "resume", str(output), "--no-page"]
     file = output / f"history/primary-{number}.jsonl"
 
     def heard() -> bool:

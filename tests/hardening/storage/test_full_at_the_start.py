@@ -69,7 +69,7 @@ def test_it_begins_when_there_is_room(full_disk: Path, words: tuple[str, ...]) -
     assert f"aiperf resume {output}" in said
     (full_disk / "filler").unlink()
     begun = subprocess.run(
-        [sys.executable, "-m", "aiperf", "resume", output], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "aiperf", "resume", output, "--no-page"], capture_output=True, text=True, check=False
     )
     assert begun.returncode == EXIT_DONE, begun.stderr
     assert "AIPerf: score=" in begun.stdout

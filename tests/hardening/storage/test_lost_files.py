@@ -65,14 +65,15 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     wait_for_epochs(moved.output, 2)
     moved.output.rename(folder / "elsewhere")
     beyond.start()
-    wait_for_epochs(beyond.output, 2)
-    refusing.touch()
-    resumed = _resumed(beyond, refusing)
-    for run in harmed.values():
+    ended = {}
+    for name, run in harmed.items():
         wait_for(lambda run=run: WRITTEN_AGAIN in logs(run))  # type: ignore[misc]
         for replica in range(run.replicas):
             wait_for_another_epoch(run.output, replica)
-    yield Ends({name: (run, run.interrupt()) for name, run in harmed.items()}, (moved, *_end(moved)), resumed)
+        ended[name] = (run, run.interrupt())
+    wait_for_epochs(beyond.output, 2)
+    refusing.touch()
+    yield Ends(ended, (moved, *_end(moved)), _resumed(beyond, refusing))
 
 
 def _end(run: Shimmed) -> tuple[int, str]:

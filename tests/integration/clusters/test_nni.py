@@ -26,6 +26,7 @@ from tests.support.images import make_shards
 from tests.support.portal import NOT_THERE, Portal, final_of
 from tests.support.processes import ask, command, family, processes_with
 from tests.support.runs import AT_RANDOM, nothing_is_left, raw_records, report
+from tests.support.trainings.installed import need_frameworks
 
 
 @contextlib.contextmanager
@@ -249,7 +250,8 @@ def test_real_training_under_nni(tmp_path: Path) -> None:
     output, home = tmp_path / "run", tmp_path / "home"
     portal = Portal(output, free_port())
     make_shards(tmp_path / "images")
-    data = ("--dataset", "images", "--data-dir", tmp_path / "images")
+    need_frameworks("torch")  # it starts sooner than others
+    data = ("--framework", "torch", "--dataset", "images", "--data-dir", tmp_path / "images")
     settings = (*data, "--duration", "20m", "--set", "training.max_epochs=1", "--format", "json")
     shown: dict[int, dict[str, Any]] = {}
     curves: dict[int, list[float]] = {}

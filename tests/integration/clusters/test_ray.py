@@ -16,7 +16,17 @@ from primary.launchers import Exit, Launcher, ReplicaSpec, make_launcher
 from tests.support.hand_made import free_port
 from tests.support.hosts.ray_cluster import RayNodes
 from tests.support.processes import all_end, family, lives, processes_with
-from tests.support.runs import agents, begin, nothing_is_left, report, wait_for, wait_for_epochs
+from tests.support.runs import (
+    agents,
+    begin,
+    history,
+    interrupt,
+    nothing_is_left,
+    report,
+    wait_for,
+    wait_for_another_epoch,
+    wait_for_epochs,
+)
 
 STUBBORN = (
     "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -40,17 +50,18 @@ def test_a_node_that_dies_costs_its_replica_and_not_the_run(failing: RayNodes, t
     output = tmp_path / "odd name é"
     address = str(failing.settings["ray.address"])
     others = [f"--set={name}={value}" for name, value in failing.settings.items() if name != "ray.address"]
-    words = ("--launcher", "ray", "--address", address, *others, "--replicas", 2, "--duration", "25s")
+    words = ("--launcher", "ray", "--address", address, *others, "--replicas", 2, "--duration", "30m")
     with begin(output, *words, "--set", "replica.restarts=0") as process:
         wait_for(lambda: all(agents(output, replica) for replica in (0, 1)))
         wait_for_epochs(output, 5)
         on_nodes = [member for agent in agents(output) for member in family(agent)]
         died = failing.fail()
-        wait_for(lambda: len(agents(output)) == 1)
-        out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
+        wait_for(lambda: '"type":"replica_lost"' in history(output))
+        wait_for_another_epoch(output)
+        out, err = interrupt(process)
+    assert process.returncode == 1, err
     found = report(output)
-    assert found["ended"] == "deadline"
+    assert found["ended"] == "interrupted"
     details = sorted(found["replica_details"], key=lambda detail: str(detail["state"]))
     assert [detail["state"] for detail in details] == ["finished", "lost"]
     assert all(detail["operations"] > 0 for detail in details)

@@ -75,7 +75,8 @@ def test_a_replica_of_two_nodes_trains(allocation: str, tmp_path: Path) -> None:
     output, images = tmp_path / "run", tmp_path / "images"
     make_shards(images)
     words = [
-        *SLURM, "--replicas", 1, "--duration", "10m", "--output", output, "--dataset", "images", "--data-dir", images,
+        *SLURM, "--replicas", 1, "--duration", "10m", "--output", output, "--no-page",
+        "--dataset", "images", "--data-dir", images,
         "--set", "replica.nodes=2", "--set", "replica.cpu_threads=1", "--set", "training.max_epochs=4",
         "--set", "replica.warm_up=false",
     ]  # fmt: skip
@@ -132,7 +133,7 @@ def mpi_daemons() -> list[psutil.Process]:
 
 def test_a_step_that_keeps_replicas_off_is_named(slurm: LocalCluster, tmp_path: Path) -> None:
     options = ["--replicas", "2", "--set", "replica.per_node=2", "--duration", "5s", "--output", tmp_path / "run"]
-    inside = [sys.executable, "-m", "aiperf", "run", *SIMULATED, *SLURM, *options]
+    inside = [sys.executable, "-m", "aiperf", "run", *SIMULATED, *SLURM, "--no-page", *options]
     words = ["salloc", "--quiet", "--nodes=1", "--exclusive", "srun", "--ntasks=1", "--cpus-per-task=16"]
     held = subprocess.run([*words, *map(str, inside)], capture_output=True, text=True, check=False)
     assert held.returncode != 0
@@ -284,7 +285,7 @@ def test_a_resumed_primary_cancels_the_jobs_that_nothing_works_in(slurm: LocalCl
     nothing_is_left(output, 60)
     left = {line.split()[0] for line in queue() if line not in kept}
     assert len(left) == 2, "SLURM keeps jobs whose salloc was killed"
-    words = [sys.executable, "-m", "aiperf", "resume", str(output)]
+    words = [sys.executable, "-m", "aiperf", "resume", str(output), "--no-page"]
     try:
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             wait_for(lambda: len({line.split()[0] for line in queue("--states=RUNNING")} - left) == 3)

@@ -183,7 +183,6 @@ def processes(mark: str, **wanted: int) -> list[psutil.Process]:
 def train_and_kill(
     folder: Path,
     wanted: dict[str, int],
-    framework: str = "torch",
     over: Callable[[Seen], bool] | None = None,
     **changes: Any,
 ) -> Seen:
@@ -192,7 +191,7 @@ def train_and_kill(
 
     async def scenario() -> None:
         request = request_for(folder, hybrid=ADAM, **changes)
-        trainer = await TrainerProcess.start(setup(2, 1, framework), request, folder / "log")
+        trainer = await TrainerProcess.start(setup(2, 1, "torch"), request, folder / "log")
         try:
             await trainer.until_ready(120)
             (victim,) = processes(str(folder), **wanted)
@@ -212,10 +211,9 @@ def train_and_kill(
     return seen
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_killed_group_costs_itself(framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_group_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    seen = train_and_kill(tmp_path, {"number": 1}, framework, epochs=6, max_epochs=6)
+    seen = train_and_kill(tmp_path, {"number": 1}, epochs=6, max_epochs=6)
     assert [epoch.epoch for epoch in seen.epochs] == [1, 2, 3, 4, 5, 6], "the training goes on"
     (lost,) = [exchanged for exchanged in seen.groups if exchanged.lost is not None]
     assert (lost.group, lost.lost) == (1, "group 1 was killed by SIGKILL")
@@ -253,10 +251,9 @@ def test_a_killed_group_comes_back_with_the_servers_values(tmp_path: Path, monke
     assert ranks(str(tmp_path)) == []
 
 
-@pytest.mark.parametrize("framework", ["tensorflow", "torch"])
-def test_a_killed_server_costs_nothing(framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_server_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARK, str(tmp_path))
-    seen = train_and_kill(tmp_path, {"number": 2}, framework, epochs=6, max_epochs=6)
+    seen = train_and_kill(tmp_path, {"number": 2}, epochs=6, max_epochs=6)
     check_sums(seen)
     assert [epoch.epoch for epoch in seen.epochs] == [1, 2, 3, 4, 5, 6], "the training goes on"
     assert sum(epoch.images_trained for epoch in seen.epochs) == 6 * DIGITS.train_images, "no image is lost"
