@@ -6,7 +6,10 @@
 BIN := .venv/bin
 KEPT := $(if $(filter clean,$(MAKECMDGOALS)),,$(shell $(BIN)/python -ISc 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
   && echo $(BIN)/python))
-PYTHON ?= $(or $(KEPT),python3)
+# The usual one if it is supported, else the newest that is.
+FOUND := $(if $(KEPT),,$(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell $(name) -ISc \
+  'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $(name)))))
+PYTHON ?= $(or $(KEPT),$(FOUND),python3)
 RUNS ?= runs
 GPU ?=
 FRAMEWORK ?= tensorflow

@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from aiperf import host
 from aiperf.clock import SystemClock
+from aiperf.files import keep_others_from_writing
 from aiperf.machine.addresses import without_proxy
 from slurm.local_cluster import LocalCluster
 from tests.support.fuzz import examples, fuzzing
@@ -111,17 +112,28 @@ def keep_files_in_memory() -> None:
     """Have temporary folders in memory where there is much of it.
 
     Each record of a run is forced to the disk, which took a quarter of the time of tests that make
-    runs by hand. `PYTEST_DEBUG_TEMPROOT` names another place.
+    runs by hand. For root alone: of others, systemd may remove what is there when they log out.
+    `PYTEST_DEBUG_TEMPROOT` names another place.
     """
-    if not os.access(MEMORY_FOLDER, os.W_OK) or os.statvfs(MEMORY_FOLDER).f_flag & os.ST_NOEXEC:
-        return  # as in some containers: tests run scripts that they have written
+    if os.getuid() or not os.access(MEMORY_FOLDER, os.W_OK) or cannot_run_programs(MEMORY_FOLDER):
+        return
     if min(host.this_host().memory().available // 2, host.free_disk(MEMORY_FOLDER)) >= FILES_OF_TESTS:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_FOLDER))
 
 
+def cannot_run_programs(folder: Path) -> bool:
+    """True if scripts of a folder cannot be started, as in some containers and hardened systems."""
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Imitate the machine that `--machine` names until the end."""
+    """Prepare this process for all tests, and imitate the machine that `--machine` names."""
+    # Runs that tests make in this process are of nobody else, as those of the program.
+    keep_others_from_writing()
     keep_files_in_memory()
+    root = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir())
+    if config.option.basetemp is None and cannot_run_programs(root):
+        raise pytest.UsageError(f"tests start scripts that they write: set TMPDIR to a folder unlike {root}, noexec")
     name = config.getoption("--machine")
     if name is None:
         return
@@ -229,7 +241,7 @@ def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 @pytest.fixture(scope="session")
 def ray_cluster() -> RayNodes:
     """A real Ray cluster of two nodes."""
-    folder = running_clusters.enter_context(tempfile.TemporaryDirectory(prefix="aiperf-ray-"))
+    folder = running_clusters.enter_context(tempfile.TemporaryDirectory(prefix="aiperf-ray-", dir="/tmp"))
     nodes = start_ray(Path(folder), 2)
     running_clusters.callback(nodes.stop)
     return nodes

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that tests need, if this is root on Debian; says which tests are skipped for want of others.
 set -eu
-PACKAGES="libopenmpi-dev openmpi-bin slurm-wlm munge openssh-server openssh-client iproute2 sshfs fish tcsh chromium chromium-driver fonts-dejavu-core"
+PACKAGES="git libopenmpi-dev openmpi-bin slurm-wlm munge openssh-server openssh-client iproute2 sshfs fish tcsh chromium chromium-driver fonts-dejavu-core"
 PACKAGES="$PACKAGES gridengine-master gridengine-exec gridengine-client"
 # The checker of HTML runs on any Java.
 command -v java >/dev/null || PACKAGES="$PACKAGES default-jre-headless"

@@ -1,6 +1,8 @@
 """A client of NNI's portal: of its manager's interface on this machine."""
 
+import contextlib
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,14 @@ from tests.support.runs import own_processes
 
 NOT_THERE = (URLError, ConnectionError, KeyError, FileNotFoundError, ValueError)
 """Errors of a request while the portal starts or ends."""
+
+
+def loopback_addresses() -> set[str]:
+    """The addresses by which this machine is reached from itself: some have no IPv6."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return {"127.0.0.1", "::1"}
+    return {"127.0.0.1"}
 
 
 class Portal:

@@ -171,7 +171,13 @@ _BUILDERS: dict[str, Build] = {
 
 
 def set_up(precision: str, seed: int) -> None:
-    """Set the precision and the seed of the layers that are built from now on."""
+    """Set the precision and the seed of the layers that are built from now on.
+
+    And what a user's `~/.keras/keras.json` may have set otherwise.
+    """
+    keras.config.set_floatx("float32")
+    keras.config.set_epsilon(1e-7)
+    keras.config.set_image_data_format("channels_last")
     keras.mixed_precision.set_global_policy(precision)
     # To seed `tf.data`, Keras would import TensorFlow in addition to another framework.
     with hidden("tensorflow"):

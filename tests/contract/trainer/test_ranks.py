@@ -25,7 +25,7 @@ from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import TrainerProcess
 from replica.trainer.__main__ import kind_of
 from replica.trainer.frameworks import FRAMEWORKS
-from tests.support.needs import need
+from tests.support.needs import need_open_mpi
 from tests.support.processes import ask
 from tests.support.trainings.installed import need_frameworks
 from tests.support.trainings.ranks import MARK, config_with, ranks, request_for, train
@@ -146,7 +146,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_trial_and_all_ranks(
 ) -> None:
     need_frameworks(framework)
     if starter == "mpirun":
-        need("mpirun")
+        need_open_mpi()
     monkeypatch.setenv(MARK, mark := str(tmp_path))
 
     async def scenario() -> None:

@@ -23,7 +23,7 @@ class Ray:
     @contextmanager
     def open(self, folder: Path) -> Iterator[Place]:
         # Not in `folder`: the paths of Ray's sockets must be short.
-        with tempfile.TemporaryDirectory(prefix="ray-") as short:
+        with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as short:
             nodes = start_ray(Path(short), NODES)
             settings = [word for name, value in nodes.settings.items() for word in ("--set", f"{name}={value}")]
             try:

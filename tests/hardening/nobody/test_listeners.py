@@ -22,7 +22,7 @@ from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.requests import hybrid_of
 from replica.agent.trial.trainer_process import TrainerProcess
 from tests.hardening.nobody.conftest import LiveRun
-from tests.support.needs import need
+from tests.support.needs import need_open_mpi
 from tests.support.outsiders.listeners import documented, listeners
 from tests.support.outsiders.strangers import as_nobody, need_root
 from tests.support.outsiders.strangers import ask as ask_page
@@ -56,7 +56,7 @@ def test_a_run_of_single_ranks(kind: str, request: pytest.FixtureRequest) -> Non
 
 @pytest.mark.parametrize("starter", ["mpirun", "horovodrun"])
 def test_a_training_of_two_ranks(starter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need("mpirun")
+    need_open_mpi()
     temporary = Path(f"/tmp/aiperf-{os.getpid()}-{starter}")  # Open MPI refuses long names
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))

@@ -23,7 +23,7 @@ from tests.support.hand_made import SIMULATED, aiperf, free_port
 from tests.support.hostile import ENTRY_POINT, environment, fill
 from tests.support.hosts.sshd import Hosts
 from tests.support.images import make_shards
-from tests.support.portal import NOT_THERE, Portal, final_of
+from tests.support.portal import NOT_THERE, Portal, final_of, loopback_addresses
 from tests.support.processes import ask, command, family, processes_with
 from tests.support.runs import AT_RANDOM, nothing_is_left, raw_records, report
 from tests.support.trainings.installed import need_frameworks
@@ -82,7 +82,7 @@ def test_nni_fails_cancels_stops_and_resumes_over_slurm(slurm: LocalCluster, tmp
     )
     with under_nni(home, *words) as process:
         portal.wait_for(lambda: portal.trials()[3]["status"] == "FAILED")
-        assert portal.listeners() == {"127.0.0.1", "::1"}
+        assert portal.listeners() == loopback_addresses()
         portal.wait_for(lambda: portal.trials()[5]["status"] == "RUNNING")
         portal.ask(f"/trial-jobs/{portal.trials()[5]['trialJobId']}", "DELETE")
         portal.wait_for(lambda: portal.trials()[5]["status"] == "USER_CANCELED")

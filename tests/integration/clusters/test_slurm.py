@@ -21,7 +21,7 @@ from replica.trainer.starters import STARTERS, RankRequest
 from slurm.local_cluster import LocalCluster
 from tests.support.hand_made import SIMULATED, aiperf
 from tests.support.images import TRAIN, VALIDATION, make_shards
-from tests.support.needs import need
+from tests.support.needs import need_open_mpi
 from tests.support.nodes.measured import MICRO, check_measured_node
 from tests.support.processes import all_end, ask, listening, processes_with, words_of
 from tests.support.runs import (
@@ -71,7 +71,7 @@ def test_a_series_that_is_killed_with_its_run_resumes_it(allocation: str, tmp_pa
 
 
 def test_a_replica_of_two_nodes_trains(allocation: str, tmp_path: Path) -> None:
-    need("mpirun")
+    need_open_mpi()
     output, images = tmp_path / "run", tmp_path / "images"
     make_shards(images)
     words = [
@@ -97,7 +97,7 @@ def steps(allocation: str) -> list[str]:
 
 
 def test_ranks_of_further_nodes_end_with_their_replica_even_if_they_hang(allocation: str, tmp_path: Path) -> None:
-    need("mpirun")
+    need_open_mpi()
     overrides = {"run.dataset": "digits", "run.launcher": "slurm", "run.replicas": 2, "replica.nodes": 2}
 
     async def scenario() -> None:

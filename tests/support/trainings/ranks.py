@@ -11,7 +11,7 @@ from aiperf.network.layers import Conv, Dense, Flatten, Input, ReLU, Softmax
 from aiperf.wire.messages import ArchitectureRequest, Begin, FromTrainer
 from replica.agent.trial.rank_setup import RankSetup
 from replica.agent.trial.trainer_process import TrainerProcess
-from tests.support.needs import need
+from tests.support.needs import need_open_mpi
 from tests.support.processes import ask, processes_with, words_of
 from tests.support.trainings.installed import need_frameworks
 from tests.support.trainings.requests import request_of
@@ -61,7 +61,7 @@ async def train(
     need_frameworks(config.training.framework)
     starter = config.replica.rank_starter
     if starter == "mpirun":
-        need("mpirun")
+        need_open_mpi()
     log = folder / f"{starter}-{ranks}.log"
     trainer = await TrainerProcess.start(RankSetup(config, ranks), request, log)
     try:

@@ -13,6 +13,7 @@ import pytest
 import aiperf
 from aiperf.run_directory.manifest import Manifest
 from aiperf.source_code import PACKAGES, source_hash
+from tests.support.needs import need
 
 ROOT = Path(aiperf.__file__).parents[1]
 
@@ -42,6 +43,7 @@ def ask(folder: Path) -> tuple[str | None, bool | None, str]:
 
 
 def git(folder: Path, *words: str) -> str:
+    need("git")
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
     return subprocess.run(
         ["git", "-C", str(folder), *identity, *words],

@@ -12,6 +12,7 @@ from aiperf.run_directory.paths import RunPaths
 from analysis.results.signatures import sign, verify_signature
 from analysis.results.submission_package import open_archive
 from tests.support.hand_made import HandMadeRun, aiperf, aiperf_here
+from tests.support.needs import need
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Key:
 
 
 def make_key(folder: Path, name: str) -> Key:
+    need("ssh-keygen")
     private = folder / name
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", private], check=True)
     signers = folder / f"{name}.signers"

@@ -3,8 +3,6 @@
 import os
 import shutil
 import subprocess
-import tempfile
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from aiperf.errors import LaunchError
 from primary.launchers.ray.nodes import Node, Placement, workers
 from primary.launchers.ray.owners import others_cluster
+from tests.support.outsiders.strangers import open_folder
 
 
 def nodes(*names: str, gpus: float = 0) -> list[Node]:
@@ -70,9 +69,12 @@ def test_a_process_of_another_user_is_named(tmp_path: Path) -> None:
             assert others_cluster(tmp_path / "none") == before, "one's own is not another's"
         finally:
             own.kill()
-    for folder in takewhile(lambda folder: folder != Path(tempfile.gettempdir()), (tmp_path, *tmp_path.parents)):
-        folder.chmod(0o755)
-    with subprocess.Popen(["/opt/ray/raylet", "600"], executable=daemon, user=ANOTHER) as other:
+    with (
+        open_folder() as folder,
+        subprocess.Popen(
+            ["/opt/ray/raylet", "600"], executable=shutil.copy(daemon, folder / "raylet"), user=ANOTHER
+        ) as other,
+    ):
         try:
             assert before is not None or others_cluster(tmp_path / "none") == (
                 f"process {other.pid} (raylet) of user nobody"

@@ -25,6 +25,7 @@ from referee.listing.submissions import Submission, day_of
 from tests.support.forging import rewrite
 from tests.support.forging.changes import of
 from tests.support.hand_made import HandMadeRun
+from tests.support.needs import need
 from tests.unit.analysis.science.runs import run_of_four
 
 HOSTILE = "</td><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u200b"
@@ -34,6 +35,7 @@ SIGNED = ("ada@site.example", "")
 
 def make_key(folder: Path, name: str) -> Path:
     """A key; its line is added to the folder's signers."""
+    need("ssh-keygen")
     key = folder / name
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     with (folder / "signers").open("a") as signers:

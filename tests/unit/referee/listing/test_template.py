@@ -14,12 +14,14 @@ import yaml
 from aiperf.run_directory.paths import RunPaths
 from referee.listing.submissions import find_submissions, read_settings
 from tests.support.folders import ROOT
+from tests.support.needs import need
 from tests.unit.referee.listing.conftest import make_key, pack
 
 TEMPLATE = ROOT / "examples" / "list"
 
 
 def git(repository: Path, *words: str) -> None:
+    need("git")
     identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", "-c", "core.hooksPath=")
     subprocess.run(["git", "-C", str(repository), *identity, *words], check=True, capture_output=True)
 
