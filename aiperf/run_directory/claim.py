@@ -22,6 +22,7 @@ from aiperf.errors import RunHeldError
 from aiperf.run_directory.disk import Disk, Stamp
 from aiperf.run_directory.holder import Holder, Machine, parse_holder
 from aiperf.storage.durable import has_no_links
+from aiperf.storage.patience import once_more
 
 SILENCE_S = 90.0
 """A holder that cannot be seen from here is over if its claim is not touched for this long."""
@@ -209,7 +210,7 @@ class Claim:
             self._disk.replace(temporary, path)
         except OSError:  # a process that has ended holds nothing, either
             with contextlib.suppress(OSError):
-                self._disk.remove(temporary)
+                once_more(lambda: self._disk.remove(temporary))
 
     def __enter__(self) -> Self:
         return self

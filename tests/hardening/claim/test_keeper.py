@@ -57,7 +57,6 @@ def test_a_superseded_primary_hears_of_it_once(tmp_path: Path, background: bool)
 
 
 def test_storage_that_does_not_answer_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CERTAIN_WITHIN_S", 0.01)
     disk, heard = Hanging(), list[RunHeldError]()
     claim = Claim.acquire(tmp_path / "claims", SystemClock(), disk)
 
@@ -65,6 +64,7 @@ def test_storage_that_does_not_answer_stops_nothing(tmp_path: Path, monkeypatch:
         keeper = ClaimKeeper(claim, heard.append)
         keeper.in_background()
         assert await keeper.certain()
+        monkeypatch.setattr(module, "CERTAIN_WITHIN_S", 0.01)
         disk.answers.clear()
         while disk.asked.acquire(blocking=False):
             pass

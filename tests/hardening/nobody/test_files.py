@@ -83,7 +83,7 @@ def test_the_sockets_of_trainings_send_nothing_to_another_user(native: LiveRun) 
                 continue
         return len(answers) >= 3
 
-    wait_for(asked, 120)
+    wait_for(asked, 400)
     assert set(answers) == {b""}
 
 

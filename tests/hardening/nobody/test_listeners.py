@@ -41,7 +41,7 @@ def seen_until(processes: Callable[[], list[psutil.Process]], wanted: set[str], 
         seen.update(listeners(processes()))
         return wanted <= seen and done()
 
-    wait_for(look, 120)
+    wait_for(look, 400)
     return seen
 
 

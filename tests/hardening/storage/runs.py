@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -39,7 +40,10 @@ program.load_command = lambda verb: replace(load_command(verb), follow_up=lambda
 sys.exit(program.main())
 """
 
-SETTINGS = ("--set", "simulated.epoch_seconds=0.2", "--set", "telemetry.interval=1s", *AT_RANDOM)
+# A busy machine takes its time to end, which is not the subject.
+LONG_GRACE = ("--set", "run.stop_grace=120s")
+
+SETTINGS = ("--set", "simulated.epoch_seconds=0.2", "--set", "telemetry.interval=1s", *LONG_GRACE, *AT_RANDOM)
 
 
 @cache
@@ -172,6 +176,17 @@ class Shimmed:
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
         return replace(self.finish(), interrupted=True)
+
+
+@contextlib.contextmanager
+def killed_at_the_end(*runs: Shimmed) -> Iterator[None]:
+    """Leave no run behind when a test fails before their ends."""
+    try:
+        yield
+    finally:
+        for run in runs:
+            if run.process is not None and run.process.poll() is None:
+                run.process.kill()
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Files of the history list, and a whole run directory, that are gone while a run works."""
 
+import contextlib
 import errno
 import shutil
 from collections.abc import Iterator
@@ -8,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.hardening.storage.runs import Fault, Outcome, Shimmed
+from tests.hardening.storage.runs import Fault, Outcome, Shimmed, killed_at_the_end
 from tests.support.needs import need
 from tests.support.runs import history, nothing_is_left, wait_for, wait_for_another_epoch, wait_for_epochs
 
+pytestmark = pytest.mark.timeout(1800)
+"""The first test has the runs of all."""
+
 
 def delete_history(run: Shimmed) -> None:
-    shutil.rmtree(run.output / "history")
+    while True:
+        # A writer may restore its file meanwhile.
+        with contextlib.suppress(OSError):
+            return shutil.rmtree(run.output / "history")
 
 
 def delete_a_file(run: Shimmed) -> None:
@@ -57,23 +64,24 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ends]:
     beyond = Shimmed(
         folder / "beyond", Fault(code=errno.ENOSPC, while_=refusing), ("--set", "storage.patience=2s"), duration="30m"
     )
-    for run in (*harmed.values(), moved):
-        run.start()
-    for harm in HARMS:
-        wait_for_epochs(harmed[harm.__name__].output, 3)
-        harm(harmed[harm.__name__])
-    wait_for_epochs(moved.output, 2)
-    moved.output.rename(folder / "elsewhere")
-    beyond.start()
-    ended = {}
-    for name, run in harmed.items():
-        wait_for(lambda run=run: WRITTEN_AGAIN in logs(run))  # type: ignore[misc]
-        for replica in range(run.replicas):
-            wait_for_another_epoch(run.output, replica)
-        ended[name] = (run, run.interrupt())
-    wait_for_epochs(beyond.output, 2)
-    refusing.touch()
-    yield Ends(ended, (moved, *_end(moved)), _resumed(beyond, refusing))
+    with killed_at_the_end(*harmed.values(), moved, beyond):
+        for run in (*harmed.values(), moved):
+            run.start()
+        for harm in HARMS:
+            wait_for_epochs(harmed[harm.__name__].output, 3)
+            harm(harmed[harm.__name__])
+        wait_for_epochs(moved.output, 2)
+        moved.output.rename(folder / "elsewhere")
+        beyond.start()
+        ended = {}
+        for name, run in harmed.items():
+            wait_for(lambda run=run: WRITTEN_AGAIN in logs(run))  # type: ignore[misc]
+            for replica in range(run.replicas):
+                wait_for_another_epoch(run.output, replica)
+            ended[name] = (run, run.interrupt())
+        wait_for_epochs(beyond.output, 2)
+        refusing.touch()
+        yield Ends(ended, (moved, *_end(moved)), _resumed(beyond, refusing))
 
 
 def _end(run: Shimmed) -> tuple[int, str]:

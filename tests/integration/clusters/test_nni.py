@@ -170,7 +170,7 @@ def test_a_run_whose_manager_did_not_start_is_resumed_in_a_new_experiment(tmp_pa
     home.mkdir()
     dies.write_text("process.exit(7)")
     portal = Portal(output, free_port())
-    words = (*new_run(portal), *SIMULATED, "--duration", "15s", "--set", "simulated.epoch_seconds=1", *AT_RANDOM)
+    words = (*new_run(portal), *SIMULATED, "--duration", "30s", "--set", "simulated.epoch_seconds=1", *AT_RANDOM)
     failed = aiperf(*words, environment={"HOME": str(home), "NODE_OPTIONS": f"--require {dies}"})  # type: ignore[arg-type]
     assert failed.returncode == 3
     assert "NNI's manager did not start" in failed.stderr.splitlines()[-1]

@@ -22,7 +22,7 @@ HARNESSES = ROOT / "examples" / "harnesses"
 REFRAME = HARNESSES / "aiperf_reframe.py"
 JUBE = yaml.safe_load((HARNESSES / "aiperf.jube.yaml").read_text())
 
-OPTIONS = "--dataset digits --set training.trainer=simulated --duration 3s --no-page"
+OPTIONS = "--dataset digits --set training.trainer=simulated --set search.strategy=random --duration 10s --no-page"
 
 SCREENING = f"""#!{sys.executable}
 import shutil, sys

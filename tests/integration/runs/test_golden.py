@@ -50,7 +50,7 @@ def test_an_old_run_has_the_same_report(old_run: RunPaths) -> None:
 def test_an_old_run_verifies_and_resumes(old_run: RunPaths) -> None:
     assert aiperf("verify", old_run.root).returncode == 0
     manifest = json.loads(old_run.run.read_text())
-    manifest["config"]["run"]["duration"] = 6.0
+    manifest["config"]["run"]["duration"] = 15.0
     old_run.run.write_text(json.dumps(manifest))
     done = aiperf("resume", old_run.root, "--new-clock")
     assert done.returncode == 0, done.stderr

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hand_made import SIMULATED, aiperf
+from tests.support.hand_made import aiperf
 from tests.support.hosts.sshd import Hosts
 from tests.support.images import make_shards
 from tests.support.needs import need
-from tests.support.runs import report
+from tests.support.runs import report, run_until
 
 
 @pytest.fixture
@@ -30,13 +30,18 @@ def network_folder(ssh_hosts: Hosts, tmp_path: Path) -> Iterator[tuple[Path, Pat
 
 def test_a_run_over_a_network_file_system(network_folder: tuple[Path, Path]) -> None:
     real, mounted = network_folder
-    result = aiperf("run", *SIMULATED, "--replicas", 2, "--duration", "8s", "--output", mounted / "run")
+
+    def architectures(output: Path) -> set[str]:
+        return {trial["architecture"] for trial in report(output)["trials"] if trial["architecture"]}
+
+    output, _, result = run_until(mounted / "run", 8, lambda output: len(architectures(output)) >= 3, "--replicas", 2)
     assert result.returncode == 0, result.stderr
-    found = report(real / "run")
+    stored = real / output.name
+    found = report(stored)
     assert found["ended"] == "deadline"
     assert (found["damages"], found["unfinished_lines"]) == ([], [])
-    assert len({trial["architecture"] for trial in found["trials"] if trial["architecture"]}) >= 3
-    assert aiperf("verify", real / "run").stdout.splitlines() == [f"{real / 'run'}: 0 problem(s)"]
+    assert len(architectures(stored)) >= 3
+    assert aiperf("verify", stored).stdout.splitlines() == [f"{stored}: 0 problem(s)"]
 
 
 def test_a_run_whose_only_data_is_damaged_ends_with_the_reason(tmp_path: Path) -> None:

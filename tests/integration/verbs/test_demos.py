@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.hand_made import SIMULATED, aiperf
-from tests.support.runs import report
+from tests.support.runs import report, run_until
 
 
 def steps(*arguments: str | int) -> list[dict[str, Any]]:
@@ -64,14 +64,14 @@ def test_a_run_tunes_hyperparameters_of_a_space_of_its_own(tmp_path: Path) -> No
             }
         )
     )
-    output = tmp_path / "run"
-    result = aiperf(
-        "run",
-        *SIMULATED,
-        "--duration",
-        "18s",
-        "--output",
-        output,
+
+    def trained(output: Path) -> list[dict[str, Any]]:
+        return [trial for trial in report(output)["trials"] if trial["epochs"] > 0]
+
+    output, _, result = run_until(
+        tmp_path / "run",
+        18,
+        lambda output: len(trained(output)) >= 5,
         "--set",
         f"search.space={space}",
         "--set",
@@ -83,8 +83,7 @@ def test_a_run_tunes_hyperparameters_of_a_space_of_its_own(tmp_path: Path) -> No
     )
     assert result.returncode == 0, result.stderr
     assert (output / "hyperparameters.json").read_text() == space.read_text()
-    found = report(output)
-    trials = [trial for trial in found["trials"] if trial["epochs"] > 0]
+    trials = trained(output)
     assert [(trial["round"], trial["point"], trial["base"]) for trial in trials[:5]] == [
         (1, 0, None),
         (2, 0, None),
@@ -101,7 +100,7 @@ def test_a_run_tunes_hyperparameters_of_a_space_of_its_own(tmp_path: Path) -> No
     predicted = [trial["predicted_accuracy"] for trial in completed if trial["round"] <= 3]
     assert all(value is not None for value in predicted)
     assert all(trial["predicted_accuracy"] is None for trial in completed if trial["round"] > 3)
-    assert {row["name"] for row in found["hyperparameters"]} >= {"batch_size", "learning_rate"}
+    assert {row["name"] for row in report(output)["hyperparameters"]} >= {"batch_size", "learning_rate"}
 
 
 def test_a_wrong_space_starts_nothing(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root / "out",
         "--format",
         "json",
-        timeout_s=250,
+        timeout_s=500,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads((root / "out" / "profile.json").read_text())
@@ -125,7 +125,7 @@ def test_a_trial_that_does_not_exist_and_a_batch_that_does_not_fit_are_reported(
     missing = aiperf("profile", run.paths.root, "--trial", 7)
     assert (missing.returncode, "there is no started trial 7" in missing.stderr) == (2, True)
     assert aiperf("profile", run.paths.root, "--steps", 0).returncode == 2
-    huge = aiperf("profile", "--batch-size", 3000, "--steps", 1, timeout_s=250)
+    huge = aiperf("profile", "--batch-size", 3000, "--steps", 1, timeout_s=500)
     assert (huge.returncode, "has no whole batch of 3000 images" in huge.stderr) == (1, True)
 
 
@@ -142,7 +142,7 @@ def test_without_tensorflow_the_profile_says_how_to_get_it(tmp_path: Path) -> No
 
 def test_a_scientific_network_at_a_small_size_compiled_by_xla(tmp_path: Path) -> None:
     done = aiperf(
-        "profile", "--workload", "cosmoflow", "--size", 32, "--steps", 1, "--xla", "--format", "json", timeout_s=250
+        "profile", "--workload", "cosmoflow", "--size", 32, "--steps", 1, "--xla", "--format", "json", timeout_s=500
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -172,7 +172,7 @@ def test_memory_against_batch_size_with_the_largest_batch_that_fits(tmp_path: Pa
         tmp_path,
         "--format",
         "json",
-        timeout_s=250,
+        timeout_s=500,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
