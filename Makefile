@@ -4,11 +4,11 @@
 # make env PYTHON=python3.12 makes the environment with another Python, and later calls keep it.
 
 BIN := .venv/bin
-KEPT := $(if $(filter clean,$(MAKECMDGOALS)),,$(shell $(BIN)/python -ISc 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
-  && echo $(BIN)/python))
+IS_SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+KEPT := $(if $(filter clean,$(MAKECMDGOALS)),,$(shell $(BIN)/python -ISc '$(IS_SUPPORTED)' 2>/dev/null && echo $(BIN)/python))
 # The usual one if it is supported, else the newest that is.
-FOUND := $(if $(KEPT),,$(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell $(name) -ISc \
-  'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $(name)))))
+FOUND := $(if $(KEPT),,$(firstword $(foreach name,python3 python3.13 python3.12 python3.11,\
+  $(shell $(name) -ISc '$(IS_SUPPORTED)' 2>/dev/null && echo $(name)))))
 PYTHON ?= $(or $(KEPT),$(FOUND),python3)
 RUNS ?= runs
 GPU ?=

@@ -117,10 +117,7 @@ class AutomlCourse:
 
 
 def subject_of(
-    request: TrainRequest,
-    machine: MachineFile,
-    dataset: Dataset | None,
-    load: Callable[[str], Architecture],
+    request: TrainRequest, machine: MachineFile, dataset: Dataset | None, load: Callable[[str], Architecture]
 ) -> Subject:
     """The subject of a request. AutoML needs `dataset`; `load` gives the architecture of a hash."""
     if isinstance(request, WorkloadRequest):

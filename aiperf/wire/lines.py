@@ -8,15 +8,7 @@ from msgspec.json import Decoder
 
 from aiperf.errors import MessageError
 from aiperf.untrusted.structs import decoded, refusal
-from aiperf.wire.messages import (
-    Begin,
-    FromTrainer,
-    Message,
-    ToAgent,
-    ToPrimary,
-    TrainerFailed,
-    TrainRequest,
-)
+from aiperf.wire.messages import Begin, FromTrainer, Message, ToAgent, ToPrimary, TrainerFailed, TrainRequest
 
 _T = TypeVar("_T")
 

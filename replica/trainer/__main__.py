@@ -25,7 +25,7 @@ from aiperf.machine.telemetry import start_telemetry
 from aiperf.ranks import first_local_rank, rank_numbers
 from aiperf.run_directory.paths import RunPaths
 from aiperf.signals import die_with_parent, hold_warnings
-from aiperf.storage.patience import PATIENCE, Waits
+from aiperf.storage.patience import PATIENCE
 from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import UNFIT, TrainRequest, WorkloadRequest
 from replica.trainer.channel import Channel, RankReporter, SilentChannel
@@ -66,7 +66,7 @@ def main() -> int:
         Channel(settings.channel, clock) if leads else SilentChannel(name_in(settings, number), settings.number, clock)
     )
     # Of other ranks, a wait is in the log alone: rank 0 writes the files.
-    told = Waits(channel.waits).of("files") if isinstance(channel, Channel) else None
+    told = channel.waits if isinstance(channel, Channel) else None
     with temporary_files_of_its_own(), PATIENCE.set(settings.patience_s, told):
         return Rank(settings, number, channel, clock).run()
 

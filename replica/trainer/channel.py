@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from aiperf.clock import Clock
 from aiperf.errors import MessageError
 from aiperf.facts import BuiltFacts, EpochFacts, ExchangeFacts, ProgressFacts, ServerFacts
+from aiperf.storage.patience import Listener, Waits
 from aiperf.wire import messages
 from aiperf.wire.lines import MAX_LINE_BYTES, encode
 
@@ -68,6 +69,8 @@ class Channel(RankReporter):
         if peer_user(self._socket) != os.getuid():
             raise MessageError("the agent's socket belongs to another user")
         self._sending = threading.Lock()
+        self.waits: Listener = Waits(self._wait).of("files")
+        """Takes the reason of a wait of this rank for storage, and "" at its end, in any thread."""
         self._lines: queue.Queue[bytes] = queue.Queue()
         # A thread of its own, since the main one computes for minutes: the end of the agent must
         # end this process at once, which holds accelerators that the next trial needs.
@@ -98,11 +101,7 @@ class Channel(RankReporter):
         now_ms = self._clock.monotonic_ms()
         self._send(messages.TrainerExchange(monotonic_ms=now_ms, groups=tuple(groups), servers=tuple(servers)))
 
-    def waits(self, reason: str) -> None:
-        """Send that this rank waits for storage, or, without a reason, does not any more.
-
-        Called in any thread.
-        """
+    def _wait(self, reason: str) -> None:
         self._send(messages.TrainerWaits(monotonic_ms=self._clock.monotonic_ms(), reason=reason[:1000]))
 
     def done(self, early: bool) -> None:

@@ -22,7 +22,7 @@ from aiperf.files import keep_others_from_writing, read, write_atomically
 from aiperf.rules.rounds import out_of_patience
 from aiperf.signals import hold_warnings
 from aiperf.source_code import source_hash
-from aiperf.storage.patience import PATIENCE, Waits
+from aiperf.storage.patience import PATIENCE
 from aiperf.wire.lines import decode_begin, decode_train_request
 from aiperf.wire.messages import Begin, TrainRequest
 from replica.trainer.channel import Channel, Reporter
@@ -53,7 +53,7 @@ def main() -> int:
     own = read_settings()
     clock = SystemClock()
     channel = Channel(own.channel, clock)
-    with PATIENCE.set(own.patience_s, Waits(channel.waits).of("files")):
+    with PATIENCE.set(own.patience_s, channel.waits):
         return _train(own, channel, clock)
 
 

@@ -30,7 +30,7 @@ from aiperf.network.layers import (
     Upsample,
     ZeroPad,
 )
-from replica.trainer.model.builder import build_model, check_model
+from replica.trainer.model.builder import build_model, check_model, set_up
 from replica.trainer.model.built import architecture_of, compute_types
 from search_space.morphisms import Deepen
 from search_space.resnet import resnet
@@ -199,3 +199,12 @@ def test_what_keras_cannot_build_fails_the_trial_naming_the_layer() -> None:
     )
     with pytest.raises(TrialFailedError, match=r"build: layer 'both' \(conv\): "):
         build_model(impossible)
+
+
+def test_what_a_user_s_keras_json_has_set_reaches_no_training() -> None:
+    keras.config.set_image_data_format("channels_first")
+    keras.config.set_floatx("float16")
+    keras.config.set_epsilon(1e-3)
+    set_up("float32", seed=1)
+    found = keras.config.image_data_format(), keras.config.floatx(), keras.config.epsilon()
+    assert found == ("channels_last", "float32", 1e-7)
