@@ -220,6 +220,10 @@ class Host:
             int(folder.name.removeprefix("node")) for folder in folders if cpus & _numbers(text_in(folder / "cpulist"))
         )
 
+    def cpus_near(self, address: str) -> frozenset[int]:
+        """CPUs of the memory domain of a device, by its PCI address; empty: no such device."""
+        return _numbers(self._text(f"sys/bus/pci/devices/{address}/local_cpulist")) if address else frozenset()
+
     def highest_clock_mhz(self) -> float | None:
         """Highest clock of a CPU; None if the kernel does not say."""
         text = text_in(self.root / CPUS / "cpu0/cpufreq/cpuinfo_max_freq")

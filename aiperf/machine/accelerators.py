@@ -84,6 +84,24 @@ def own_accelerator(local_rank: int, environment: Mapping[str, str] = os.environ
     return visible_devices(shown[local_rank : local_rank + 1])
 
 
+def near_cpus(local_rank: int, threads: int, environment: Mapping[str, str] = os.environ) -> frozenset[int]:
+    """The CPUs at the accelerator of a rank that computes with this many threads.
+
+    What it sends to the accelerator then lies in the memory next to both. All CPUs that this
+    process may use, unless those at the node's accelerators are together all of them, and enough
+    for each rank: no CPU is left without work, and none has twice as much.
+    """
+    host = this_host()
+    usable = host.affinity()
+    here = listed_here()
+    shown = here[0].visible(here[1], environment) if here is not None else ()
+    if here is None or local_rank >= len(shown):
+        return usable
+    near = [usable & host.cpus_near(each.address) for each in here[1]]
+    own = usable & host.cpus_near(shown[local_rank].address)
+    return own if frozenset().union(*near) == usable and len(own) >= threads * near.count(own) else usable
+
+
 def invisible_reason(framework: str, seen: int, environment: Mapping[str, str] = os.environ) -> str | None:
     """The complaint about a framework that sees none of this process's accelerators, else None.
 

@@ -5,6 +5,7 @@ Everything that the framework prints goes to the log of the trial.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -19,7 +20,8 @@ from aiperf.clock import Clock, SystemClock
 from aiperf.errors import AiperfError, TrialFailedError
 from aiperf.files import keep_others_from_writing
 from aiperf.frameworks import import_lean
-from aiperf.machine.accelerators import invisible_reason, own_accelerator, unlisted_reason
+from aiperf.host import ranges, this_host
+from aiperf.machine.accelerators import invisible_reason, near_cpus, own_accelerator, unlisted_reason
 from aiperf.machine.oom_order import prefer_oom_kill
 from aiperf.machine.telemetry import start_telemetry
 from aiperf.ranks import first_local_rank, rank_numbers
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from replica.trainer.science import ReadyScience
 
 FAILED_EXIT = 1
+
+log = logging.getLogger(__name__)
 
 
 def main() -> int:
@@ -127,6 +131,7 @@ class Rank:
         self._channel.phase("start")
         # Frameworks take seconds to import: the agent is to know before that the rank has started.
         local_rank = local_rank_of() if settings.ranks > 1 else first_local_rank()
+        stay_near_accelerator(local_rank, settings.cpu_threads)
         own = own_accelerator(local_rank)
         os.environ.update(own)  # frameworks read it as they are imported
         framework = self._framework = FRAMEWORKS.load(self._settings.framework)()
@@ -180,6 +185,16 @@ def kind_of(error: Exception, framework: Framework | None) -> str:
     """Find the kind of an unexpected failure, by the framework if it knows it."""
     known = framework.kind_of(error) if framework is not None else None
     return known or ("out_of_memory" if is_out_of_memory(error) else "error")
+
+
+def stay_near_accelerator(local_rank: int, threads: int) -> None:
+    """Keep the threads that this process starts from now on to the CPUs at its own accelerator."""
+    near = near_cpus(local_rank, threads)
+    if near == this_host().affinity():
+        return
+    with contextlib.suppress(OSError):  # CPUs that were switched off meanwhile
+        os.sched_setaffinity(0, near)
+        log.info("on the CPUs at its accelerator: %s", ranges(near))
 
 
 def check_accelerators(framework: Framework, settings: RankSettings) -> None:

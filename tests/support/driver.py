@@ -8,6 +8,7 @@ from typing import Any
 import pynvml
 
 from tests.support.folders import ROOT
+from tests.support.machines import card_address
 
 SITE = "from tests.support.driver import FakeDriver\nFakeDriver().install(setattr)\n"
 
@@ -32,7 +33,6 @@ class FakeDriver:
             "Init": None,
             "Shutdown": None,
             "DeviceGetCount": self._gpus,
-            "DeviceGetHandleByIndex": "gpu",
             "DeviceGetUUID": b"GPU-1",
             "DeviceGetUtilizationRates": type("U", (), {"gpu": 87, "memory": 40}),
             "DeviceGetMemoryInfo": type("M", (), {"used": 2**30, "total": 2**32}),
@@ -48,12 +48,13 @@ class FakeDriver:
         for name, answer in answers.items():
             patch(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)
         patch(pynvml, "nvmlDeviceGetTemperature", self._not_supported)
+        patch(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: f"{index}")
+        patch(pynvml, "nvmlDeviceGetPciInfo", self._place)
         patch(pynvml, "nvmlDeviceGetHandleByUUID", self._by_uuid)
         patch(pynvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", lambda part: part.partition("-")[0])
         if not self._slices:
             patch(pynvml, "nvmlDeviceGetMigMode", self._not_supported)
             return
-        patch(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: f"{index}")
         patch(pynvml, "nvmlDeviceGetMigMode", lambda gpu: [1, 1])
         patch(pynvml, "nvmlDeviceGetMaxMigDeviceCount", lambda gpu: 7)
         patch(pynvml, "nvmlDeviceGetMigDeviceHandleByIndex", self._slice)
@@ -66,6 +67,12 @@ class FakeDriver:
         if "no-such" in word:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return word.removeprefix("MIG-") if word[4:5].isdigit() else word
+
+    @staticmethod
+    def _place(gpu: str) -> object:
+        """The PCI address as NVIDIA's library writes it, of the card that `card_address` names."""
+        domain, _, place = card_address(int(gpu.partition("-")[0])).partition(":")
+        return type("P", (), {"busId": f"{domain:0>8}:{place.upper()}".encode()})
 
     def _slice(self, gpu: str, place: int) -> str:
         if place >= len(self._slices):

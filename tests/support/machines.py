@@ -43,6 +43,8 @@ class Machine:
     """/proc/self/cgroup."""
     limits: Mapping[str, str] = field(default_factory=dict)
     """Files below /sys/fs/cgroup."""
+    cards: tuple[str, ...] = ()
+    """The CPUs at each card, as in local_cpulist; cards have the PCI addresses `card_address`."""
 
     def write(self, root: Path) -> Path:
         """Make the files, and give the folder back."""
@@ -57,6 +59,10 @@ class Machine:
             "proc/sys/kernel/arch": "aarch64\n" if self.arm else "x86_64\n",
             "sys/devices/system/cpu/online": f"0-{self.cpus - 1}\n" if self.cpus > 1 else "0\n",
             **{f"sys/fs/cgroup/{name}": f"{text}\n" for name, text in self.limits.items()},
+            **{
+                f"sys/bus/pci/devices/{card_address(number)}/local_cpulist": f"{cpus}\n"
+                for number, cpus in enumerate(self.cards)
+            },
         }
         for cpu in range(self.cpus if self.cache else 0):
             socket = cpu * self.sockets // self.cpus
@@ -134,6 +140,11 @@ MACHINES = {
     ),
 }  # fmt: skip
 """Machines by what is particular about them."""
+
+
+def card_address(number: int) -> str:
+    """The PCI address of a card of an imitated machine, as Linux names it."""
+    return f"0000:{number:02x}:00.0"
 
 
 def imitate(machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from aiperf.machine.vendors.contract import (
     fields_of,
     memory_of,
     number,
+    pci_address,
     text,
 )
 from aiperf.machine.vendors.kfd import HIP, choice_of_rocm, shown_by_rocm
@@ -109,13 +110,17 @@ def _trainable(smi: Any, root: Path) -> list[tuple[int, Any]]:
     handles = asked(lambda: [*smi.amdsmi_get_processor_handles()]) if smi is not None else None
     listed = list(enumerate(handles[:MOST_CARDS] if isinstance(handles, list | tuple) else ()))
     known = kfd.numbers(root)
-    places = [text(asked(smi.amdsmi_get_gpu_device_bdf, handle)).lower() for _, handle in listed] if known else []
+    places = [_address(smi, handle) for _, handle in listed] if known else []
     if known is not None and all(places):
         listed = [(known[place], handle) for place, (_, handle) in zip(places, listed, strict=False) if place in known]
         listed.sort(key=lambda each: each[0])
     return [
         (index, handle) for index, handle in listed if (_size(smi, handle) or LEAST_MEMORY_BYTES) >= LEAST_MEMORY_BYTES
     ]
+
+
+def _address(smi: Any, handle: Any) -> str:
+    return pci_address(asked(lambda: smi.amdsmi_get_gpu_device_bdf(handle)))
 
 
 def _size(smi: Any, handle: Any) -> float | None:
@@ -133,6 +138,7 @@ def _describe(smi: Any, index: int, handle: Any) -> Accelerator:
         _precision(text(asked(lambda: smi.amdsmi_get_gpu_asic_info(handle)["target_graphics_version"]))),
         text(asked(lambda: smi.amdsmi_get_gpu_driver_info(handle)["driver_version"])),
         uuid=f"GPU-{uuid.lower().removeprefix('0x')}" if uuid else "",
+        address=_address(smi, handle),
     )
 
 

@@ -37,6 +37,8 @@ class Accelerator:
     slice of the GPU)."""
 
     uuid: str = ""
+    address: str = ""
+    """PCI address as Linux names it, such as "0000:3b:00.0"; empty: not known."""
 
     @property
     def word(self) -> str:
@@ -173,6 +175,16 @@ def text(value: Any, otherwise: str = "") -> str:
     if not isinstance(found, str) or found.strip() in ("", "N/A", "[N/A]"):
         return otherwise
     return "".join(character for character in found.strip()[:MOST_TEXT] if character.isprintable())
+
+
+def pci_address(value: Any) -> str:
+    """A PCI address that a driver gives, as Linux names it; empty if it is none.
+
+    NVIDIA's library writes the domain with eight digits, Linux with as many as it needs, and at
+    least four.
+    """
+    found = re.fullmatch(r"([0-9a-f]{4,8})(:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", text(value).lower(), re.ASCII)
+    return f"{int(found[1], 16):04x}{found[2]}" if found else ""
 
 
 def memory_of(value: Any) -> int:

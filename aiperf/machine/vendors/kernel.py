@@ -12,7 +12,16 @@ from pathlib import Path
 from aiperf.cli.units import MIB
 from aiperf.config.sections.base import Precision
 from aiperf.machine.vendors import kfd
-from aiperf.machine.vendors.contract import LEAST_MEMORY_BYTES, Accelerator, Fields, chosen, is_given, memory_of, number
+from aiperf.machine.vendors.contract import (
+    LEAST_MEMORY_BYTES,
+    Accelerator,
+    Fields,
+    chosen,
+    is_given,
+    memory_of,
+    number,
+    pci_address,
+)
 from aiperf.machine.vendors.kfd import choice_of_rocm, shown_by_rocm
 
 GIB = 1 << 30
@@ -138,9 +147,10 @@ def _computes(device: Path) -> bool:
 def _describe(index: int, device: Path) -> Accelerator:
     precision: Precision = "mixed_bfloat16"
     driver = device / "driver" / "module" / "version"
+    address = pci_address(device.resolve().name)  # the folder of a card is a link to that of its bus
     if _text(device / "vendor") == INTEL:
         name, memory = INTEL_DEVICES[_text(device / "device")]
-        return Accelerator(index, name, memory, precision, _text(driver))
+        return Accelerator(index, name, memory, precision, _text(driver), address=address)
     name = _text(device / "product_name") or "AMD GPU"
     return Accelerator(
         index,
@@ -149,6 +159,7 @@ def _describe(index: int, device: Path) -> Accelerator:
         precision,
         _text(driver),
         uuid=f"GPU-{unique}" if (unique := _text(device / "unique_id")) else "",
+        address=address,
     )
 
 

@@ -27,6 +27,7 @@ from aiperf.machine.vendors.contract import (
     fields_of,
     memory_of,
     number,
+    pci_address,
     text,
 )
 
@@ -219,6 +220,7 @@ def _from_handle(index: int, handle: Any) -> Accelerator:
         text(asked(pynvml.nvmlSystemGetDriverVersion)),
         exclusive=asked(pynvml.nvmlDeviceGetComputeMode, handle) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
         uuid=text(asked(pynvml.nvmlDeviceGetUUID, handle)),
+        address=pci_address(asked(lambda: pynvml.nvmlDeviceGetPciInfo(handle).busId)),
     )
 
 

@@ -22,6 +22,7 @@ from aiperf.machine.vendors.kernel import Kernel
 from aiperf.machine.vendors.nvidia import FIELDS, Nvidia
 from aiperf.rules.devices import find_device
 from tests.support.driver import FakeDriver
+from tests.support.machines import card_address
 
 Install = Callable[[pytest.MonkeyPatch, Path], None]
 
@@ -56,6 +57,8 @@ class FakeAmdSmi(ModuleType):
         question = name.removeprefix("amdsmi_")
         if question == "get_gpu_vram_usage":
             return lambda gpu: {"vram_total": self.memory[gpu], "vram_used": 1024}
+        if question == "get_gpu_device_bdf":
+            return lambda gpu: card_address([*self.memory].index(gpu)).upper()
         if question not in answers:
             raise AttributeError(name)
         return lambda *_: answers[question]
@@ -79,6 +82,10 @@ def kernel(patch: pytest.MonkeyPatch, root: Path) -> None:
         "hwmon/hwmon3/temp1_label": "pkg",
     }
     for number, files in enumerate((screen, maximum, part_of_the_cpu, maximum)):
+        card, place = root / f"sys/class/drm/card{number}", root / f"sys/bus/pci/devices/{card_address(number)}"
+        card.mkdir(parents=True)
+        place.mkdir(parents=True)
+        (card / "device").symlink_to(place)
         for name, text in files.items():
             file = root / f"sys/class/drm/card{number}/device" / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +94,8 @@ def kernel(patch: pytest.MonkeyPatch, root: Path) -> None:
 
 
 NODES: dict[str, Install] = {"nvidia": nvidia, "amd": amd, "kernel": kernel}
+
+ADDRESSES = {"Nvidia": (0, 1), "Amd": (0, 1), "Kernel": (1, 3)}
 
 MILLIJOULES = {"Nvidia": 12e6, "Amd": 800e6 * 15.3 / 1000, "Kernel": 12e3}
 """Energy that their drivers have counted."""
@@ -111,6 +120,7 @@ def test_it_is_found_with_its_accelerators(vendor: Vendor, tmp_path: Path) -> No
     assert all(each.memory_bytes > 0 for each in found)
     assert {each.precision for each in found} == {"mixed_bfloat16"}
     assert all(find_device(each.name) for each in found), "its peak is known"
+    assert [each.address for each in found] == [*map(card_address, ADDRESSES[vendor.__name__])]  # type: ignore[attr-defined]
     assert node_accelerators(tmp_path) == 2
 
 

@@ -1,10 +1,12 @@
 """TensorFlow as a framework: threads, devices, the kinds of its errors."""
 
+import os
 from importlib import metadata
 from typing import Any
 
 import tensorflow as tf
 
+from aiperf.cli.units import MIB
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.alone import AloneCollective
@@ -38,8 +40,7 @@ class TensorFlow:
     def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
         """Set threads; on GPUs, take this rank's own and let its memory grow as needed.
 
-        TensorFlow can bound its memory by reserving all of it, which warm ranks must not: `part` is
-        not used.
+        It takes no more than `part` of it, if the driver says how much there is.
         """
         tf.config.threading.set_intra_op_parallelism_threads(cpu_threads)
         tf.config.threading.set_inter_op_parallelism_threads(cpu_threads)
@@ -47,8 +48,13 @@ class TensorFlow:
         if devices:
             own = devices[local_rank % len(devices)]
             tf.config.set_visible_devices(own, "GPU")
-            # Another process may be training on it now: take only what is used.
-            tf.config.experimental.set_memory_growth(own, True)
+            # Another process may be training on it now: take only what is used. This variable is
+            # TensorFlow's one way to have growth and a limit: its functions exclude each other.
+            os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+            found = find_accelerators()
+            if part < 1 and local_rank < len(found):
+                limit = int(part * found[local_rank].memory_bytes / MIB)
+                tf.config.set_logical_device_configuration(own, [tf.config.LogicalDeviceConfiguration(limit)])
 
     def name(self) -> str:
         """Name and version, with Keras's."""

@@ -1,5 +1,6 @@
 """One suite for every registered framework: its steps, on NumPy arrays and on its tensors."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from replica.trainer.model.optimisers import build_optimiser
 from replica.trainer.model.state import SEED_STATE, KerasState
 from replica.trainer.model.weights import epoch_of
 from replica.trainer.ready import ReadyTraining
+from tests.support.driver import FakeDriver
 from tests.support.trainings.requests import request_for
 from workloads.classification import CLASSIFICATION
 
@@ -331,3 +333,30 @@ def test_ranks_of_tensorflow_on_gpus_exchange_nothing_before_they_train(
         np.testing.assert_array_equal(mine, other)
     steps.train(*batch(6))
     assert done
+
+
+@pytest.mark.parametrize("trains_on", ["tensorflow"])
+@pytest.mark.parametrize(
+    ("cards", "part", "mebibytes"), [(2, 1.0, None), (2, 0.5, 2048), (1, 0.25, 1024), (0, 0.5, None)]
+)
+def test_tensorflow_takes_its_part_of_a_cards_memory_as_it_grows(
+    trains_on: str, cards: int, part: float, mebibytes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    FakeDriver(gpus=cards).install(monkeypatch.setattr)  # 4 GiB each
+    limits: list[tuple[str, float]] = []
+
+    def configure(device: str, parts: Sequence[Any]) -> None:
+        limits.extend((device, each.memory_limit) for each in parts)
+
+    for name in ("set_intra_op_parallelism_threads", "set_inter_op_parallelism_threads"):
+        monkeypatch.setattr(tf.config.threading, name, lambda threads: None)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["first", "second"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda device, kind: None)
+    monkeypatch.setattr(tf.config, "set_logical_device_configuration", configure)
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "false")
+    rank = max(0, cards - 1)
+    FRAMEWORKS.load(trains_on)().configure(1, rank, part)
+    assert limits == ([] if mebibytes is None else [(("first", "second")[rank], mebibytes)])
+    assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"

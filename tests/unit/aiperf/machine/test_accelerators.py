@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pynvml
@@ -10,10 +11,12 @@ import pytest
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError, TrialFailedError
+from aiperf.host import ranges, this_host
 from aiperf.machine.accelerators import (
     best_precision,
     find_accelerators,
     invisible_reason,
+    near_cpus,
     own_accelerator,
     share_of,
     sharers_of,
@@ -22,11 +25,13 @@ from aiperf.machine.accelerators import (
 from aiperf.machine.node import describe_node
 from aiperf.machine.vendors import Accelerator
 from aiperf.machine.vendors.amd import Amd
+from aiperf.machine.vendors.contract import pci_address
 from aiperf.machine.vendors.kernel import Kernel
 from aiperf.machine.vendors.nvidia import Nvidia
 from primary.nodes.placement import PlacementCheck
 from search_space.limits import usable_memory
 from tests.support.driver import FakeDriver
+from tests.support.machines import Machine, imitate
 
 
 def gpu(index: int, precision: Precision = "mixed_bfloat16") -> Accelerator:
@@ -171,6 +176,48 @@ def test_a_rank_takes_its_own_accelerator_and_sees_no_other(monkeypatch: pytest.
     assert own_accelerator(0, {"CUDA_VISIBLE_DEVICES": ""}) == {}, "all are hidden"
     FakeDriver.remove(monkeypatch.setattr)
     assert own_accelerator(5, {}) == {}
+
+
+TWO_SOCKETS = ("0-31",) * 4 + ("32-63",) * 4
+EIGHTHS = tuple(f"{first}-{first + 7}" for first in range(0, 64, 8))
+
+
+@pytest.mark.parametrize(
+    ("machine", "threads", "cpus"),
+    [
+        pytest.param(Machine(cpus=64, cards=TWO_SOCKETS), 8, {0: "0-31", 3: "0-31", 7: "32-63"}, id="two-sockets"),
+        pytest.param(Machine(cpus=64, cards=TWO_SOCKETS), 9, {0: "0-63"}, id="too-many-threads"),
+        pytest.param(Machine(cpus=64, cards=TWO_SOCKETS, affinity="8-63"), 6, {0: "8-31", 4: "32-63"}, id="taken"),
+        pytest.param(Machine(cpus=64, cards=TWO_SOCKETS, affinity="8-63"), 7, {0: "8-63", 4: "32-63"}, id="uneven"),
+        pytest.param(Machine(cpus=64, cards=TWO_SOCKETS, affinity="0-31"), 4, {0: "0-31", 4: "0-31"}, id="bound"),
+        pytest.param(Machine(cpus=64, cards=("0-31",) * 8), 4, {0: "0-63", 7: "0-63"}, id="all-at-one-socket"),
+        pytest.param(Machine(cpus=64, cards=("0-63",) * 8), 8, {0: "0-63", 7: "0-63"}, id="a-virtual-machine"),
+        pytest.param(Machine(cpus=64, cards=EIGHTHS), 8, {0: "0-7", 1: "8-15"}, id="eight-domains"),
+        pytest.param(Machine(cpus=64), 8, {0: "0-63"}, id="no-addresses"),
+    ],
+)
+def test_a_rank_computes_on_the_cpus_at_its_accelerator_if_none_is_left_idle(
+    machine: Machine, threads: int, cpus: dict[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(machine, tmp_path, monkeypatch)
+    FakeDriver(gpus=8).install(monkeypatch.setattr)
+    found = {rank: ranges(near_cpus(rank, threads, {})) for rank in cpus}
+    assert found == cpus
+    assert ranges(near_cpus(8, threads, {})) == ranges(this_host().affinity()), "the complaint comes later"
+    # A launcher that gives a job one card says nothing of the others' CPUs.
+    last = max(cpus)
+    assert ranges(near_cpus(0, threads, {"CUDA_VISIBLE_DEVICES": str(last)})) == cpus[last]
+    FakeDriver.remove(monkeypatch.setattr)
+    assert near_cpus(0, threads, {}) == this_host().affinity()
+
+
+def test_an_address_that_linux_has_no_device_for_is_near_no_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate(Machine(cards=("0",)), tmp_path, monkeypatch)
+    assert [ranges(this_host().cpus_near(each)) for each in ("0000:00:00.0", "0000:07:00.0", "")] == ["0", "", ""]
+    written = {b"00000000:3B:00.0": "0000:3b:00.0", "00010000:01:00.0": "10000:01:00.0", "../..": "", None: ""}
+    assert {each: pci_address(each) for each in written} == written
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
