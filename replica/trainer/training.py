@@ -236,6 +236,7 @@ class Training:
         self._reported_s = clock.monotonic_s()
         self._exchanged_s: float | None = None
         self._evidence = Evidence(None, inputs.collective.rank)
+        self._hasher = ThreadPoolExecutor(1)
 
     def warm_up(self) -> None:
         """Compile the steps, and fetch the first batch.
@@ -328,13 +329,15 @@ class Training:
         # Copied after the average of statistics: the weights that are evaluated are those that are
         # kept.
         weights = self._steps.weights() if self._evidence.wanted or kept is not None else []
+        # Hashed while the device evaluates: hashing does not hold Python's lock.
+        hashed = self._hasher.submit(hash_weights, weights) if self._evidence.wanted else None
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
         facts = replace(facts, correct_trained=correct, **seconds_of(self._epochs.waited_s, self._exchanged_s))
         facts = self._judge_finally(facts, so_far, report)
-        if self._evidence.wanted:
-            facts = replace(facts, evidence=self._evidence.close(epoch), weights=hash_weights(weights))
+        if hashed is not None:
+            facts = replace(facts, evidence=self._evidence.close(epoch), weights=hashed.result())
         return facts, weights
 
     def _train(self, epoch: int, report: Reporter, limit: int | None = None) -> Sums:

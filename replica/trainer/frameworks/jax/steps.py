@@ -270,7 +270,10 @@ class JaxSteps(KerasState):
 
     def train(self, images: Any, labels: Any) -> Any:
         """Do one update; give the sum of the losses, the images, and the norm of the gradient."""
-        results = self._step(_array(images), _array(labels))
+        return self._queued(self._step(_array(images), _array(labels)))
+
+    def _queued(self, results: Any) -> Any:
+        """Wait until the device is not too far behind; give the results back."""
         self._under_way.append(results)
         if len(self._under_way) > STEPS_AHEAD:
             # Left alone, JAX queues about 32 steps, each with the memory of its batch.
@@ -293,7 +296,7 @@ class JaxSteps(KerasState):
         count, size = len(images), max(len(images), self._batch_size)
         given = filled(_array(images), size), filled(_array(labels), size), mask_of(count, size)
         own = self._compiled.get(("score", size), self._score)(*self._raw.local(), *given)
-        return self._collective.sum_tensors([own], "scores")[0]
+        return self._queued(self._collective.sum_tensors([own], "scores")[0])
 
     def read(self, results: Sequence[Any]) -> NDArray[np.float32]:
         """Wait for the steps that gave these results; give a row for each of them."""

@@ -84,6 +84,22 @@ def test_variables_have_their_values_once_results_are_read_and_may_be_set_then(t
 
 
 @ON_JAX
+@pytest.mark.parametrize("step", ["train", "evaluate"])
+def test_the_host_is_never_more_than_a_few_steps_ahead(
+    trains_on: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jax
+
+    from replica.trainer.frameworks.jax.steps import STEPS_AHEAD
+
+    steps, _ = made()
+    waited: list[Any] = []
+    monkeypatch.setattr(jax, "block_until_ready", waited.append)
+    results = [getattr(steps, step)(*batch(4)) for _ in range(5)]
+    assert [*map(id, waited)] == [*map(id, results[: 5 - STEPS_AHEAD])]
+
+
+@ON_JAX
 def test_ranks_meet_without_the_proxy_of_the_site(trains_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By gRPC, which would ask a proxy for the loopback, too."""
     import jax
