@@ -233,7 +233,8 @@ def sample_further_node(settings: TelemetrySettings | None, rank: int, local_ran
 def end(code: int) -> None:
     """End at once: tearing down TensorFlow and Horovod takes long, and everything is written."""
     logging.shutdown()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # the log's file system is full: the code is to be heard
+        sys.stderr.flush()
     os._exit(code)
 
 

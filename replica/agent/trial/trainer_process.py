@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -31,6 +32,7 @@ from aiperf.wire.messages import (
     Begin,
     FromTrainer,
     Message,
+    TrainerDone,
     TrainerFailed,
     TrainerPhase,
     TrainerReady,
@@ -43,6 +45,8 @@ from replica.trainer.channel import peer_user
 from replica.trainer.starters.groups import ended_by, survived_groups
 from replica.trainer.starters.mpirun import lost_rank
 from replica.trainer.temporary import remove_left_folders
+
+log = logging.getLogger(__name__)
 
 # The agent's end of the socket to rank 0. A local socket needs no port, which another replica of
 # the node could take, and the kernel names the user at its other end.
@@ -207,8 +211,10 @@ class TrainerProcess(Trainer):
     async def messages(self, silence_s: float) -> AsyncIterator[FromTrainer]:
         """Yield the reports of the training, until its socket ends.
 
-        Raises TrialFailedError, with the end of the log.
+        Raises TrialFailedError, with the end of the log. Whatever happens to a rank once rank 0 has
+        reported the end of the training is no failure: nothing of the training is left to do.
         """
+        done = False
         while True:
             try:
                 line = await wait_awake(partial(self._socket.next_line, self._process), silence_s)
@@ -222,14 +228,18 @@ class TrainerProcess(Trainer):
             if isinstance(message, TrainerFailed):
                 raise await self._failure(message.kind, message.reason)
             self._trim_log()
+            done = done or isinstance(message, TrainerDone)
             if isinstance(message, TrainerWaits):
                 self._note_wait(message.reason)
             else:
                 yield message
         code = await self._process.wait()
-        if code != 0:
-            end = f"{'was' if code < 0 else 'ended with'} {describe_exit(code)}{self._out_of_memory(code)}"
+        if code == 0:
+            return
+        end = f"{'was' if code < 0 else 'ended with'} {describe_exit(code)}{self._out_of_memory(code)}"
+        if not done:
             raise await self._failure("crash", f"the trainer {end}; {self._tail()}")
+        log.warning("a trainer that had done its training %s; %s", end, self._tail())
 
     def _note_wait(self, reason: str) -> None:
         if self._waits is not None:

@@ -18,6 +18,7 @@ from aiperf.wire.messages import (
     FromTrainer,
     Message,
     StorageWait,
+    TrainerDone,
     TrainerFailed,
     TrainerPhase,
     TrainerWaits,
@@ -112,6 +113,33 @@ def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path) ->
         return following.cancelled()
 
     assert asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_what_happens_to_a_rank_after_the_end_of_its_training_is_no_failure(
+    done: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> list[FromTrainer]:
+        rank_socket = RankSocket(REQUEST)
+        near, far = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=near)
+        rank_socket.accept(reader, writer)
+        process = await spawn_silent(("sh", "-c", "exit 120"), tmp_path / "log")
+        trainer = TrainerProcess(process, rank_socket, tmp_path / "log", several=False)
+        reader.feed_data(encode(TrainerDone(monotonic_ms=1, early=False)) if done else b"")
+        reader.feed_eof()
+        try:
+            return [message async for message in trainer.messages(60)]
+        finally:
+            await trainer.end()
+            far.close()
+
+    if done:
+        assert [type(message) for message in asyncio.run(scenario())] == [TrainerDone]
+        assert "a trainer that had done its training ended with exit code 120" in caplog.text
+    else:
+        with pytest.raises(TrialFailedError, match="ended with exit code 120"):
+            asyncio.run(scenario())
 
 
 def test_a_wait_of_rank_0_is_told_once_and_ends_with_the_ranks(tmp_path: Path) -> None:
