@@ -79,7 +79,7 @@ check: packages
 	$(BIN)/python tools/check_sizes.py
 
 unit: test-env
-	$(BIN)/pytest tests/unit tests/contract
+	$(BIN)/pytest --numprocesses $(WORKERS) tests/unit
 
 # Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,ray,slurm,nni),
 # of all kinds (MENU=kill,freeze,...); TRAINER=keras trains for real and takes its time;

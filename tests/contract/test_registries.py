@@ -22,7 +22,7 @@ from tests.support.folders import ROOT
 TOY = "toy-implementation"
 
 SEAMS = {
-    "analysis.output.trackers:TRACKERS": "tests/unit/analysis/exports/test_trackers.py",
+    "analysis.output.trackers:TRACKERS": "tests/integration/reports/test_trackers.py",
     "primary.allocations:ALLOCATIONS": "tests/contract/primary/test_allocations.py",
     "primary.launchers:LAUNCHERS": "tests/contract/primary/test_launchers.py",
     "primary.doctor.checks:CHECKS": "tests/unit/primary/test_doctor_checks.py",

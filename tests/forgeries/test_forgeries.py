@@ -25,7 +25,7 @@ The rows of the table are classes of forgery (docs/trust.md):
 17. Evidence, witnesses and chain themselves: `files`.
 18. Submissions made from those of others, releases and names of others: test_competitors.
 19. Trainings let fail, and free settings: `claims`.
-20. Other numbers in a stored report: tests/unit/analysis/test_recomputed_report.py.
+20. Other numbers in a stored report: tests/integration/reports/test_recomputed_report.py.
 21. Kept weights that were trained on validation images, or are others than they are said to be, and
     draws that were chosen: test_audited.
 22. Losses of replicas that were removed: test_results. Waits and all-reduces longer than the
@@ -34,7 +34,7 @@ The rows of the table are classes of forgery (docs/trust.md):
 23. Measures of scientific workloads that cannot be, and copies of such runs:
     tests/unit/analysis/science.
 24. Meters that show less than the sensors inside of the nodes: tests/unit/analysis/energy.
-25. Names of others in a list, links and pipes next to archives: tests/unit/referee/listing.
+25. Names of others in a list, links and pipes next to archives: tests/integration/referee/listing.
 """
 
 import shutil

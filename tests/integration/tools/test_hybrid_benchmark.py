@@ -18,6 +18,7 @@ from benchmarks.hybrid.figure import write_figure
 from benchmarks.hybrid.runs import DELAY
 from replica.trainer.servers.zeromq import KEYS
 from replica.trainer.simulated_groups import GroupPace, ServerPace
+from tests.support.folders import ROOT
 from tests.support.science.hand_made import ScienceRun
 from tests.support.science.hybrid import whole_training
 
@@ -76,7 +77,7 @@ def test_only_the_named_rank_is_made_slow(rank: str, slow: bool) -> None:
         "print(Epochs.train.__name__, waits)"
     )
     environment = {
-        "PYTHONPATH": f"{DELAY}{os.pathsep}{Path(__file__).parents[2]}",
+        "PYTHONPATH": f"{DELAY}{os.pathsep}{ROOT}",
         "BENCHMARK_SLOW_RANK": "3",
         "BENCHMARK_DELAY_S": "0.5",
     }

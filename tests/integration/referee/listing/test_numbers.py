@@ -26,7 +26,7 @@ from referee.listing.pages import SCIENCE, VIEWS, Site
 from referee.listing.reading import Facts
 from referee.listing.submissions import ListSettings
 from referee.listing.systems import systems_of
-from tests.unit.referee.listing.conftest import listed
+from tests.integration.referee.listing.conftest import listed
 
 Row = Mapping[str, Any]
 

@@ -24,7 +24,7 @@ from analysis.results.source import opened_run
 from referee.listing import reading
 from referee.listing.site import Built, build
 from referee.listing.submissions import Submission, is_plain
-from tests.unit.referee.listing.conftest import HOSTILE, TURNED
+from tests.integration.referee.listing.conftest import HOSTILE, TURNED
 
 BROKEN = "2026-11/broken.tar.gz"
 

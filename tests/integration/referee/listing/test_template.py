@@ -13,9 +13,9 @@ import yaml
 
 from aiperf.run_directory.paths import RunPaths
 from referee.listing.submissions import find_submissions, read_settings
+from tests.integration.referee.listing.conftest import make_key, pack
 from tests.support.folders import ROOT
 from tests.support.needs import need
-from tests.unit.referee.listing.conftest import make_key, pack
 
 TEMPLATE = ROOT / "examples" / "list"
 

@@ -15,7 +15,7 @@ from referee.listing.reading import Facts
 from referee.listing.submissions import ListSettings, Problem, Withdrawn
 from referee.listing.systems import systems_of
 from referee.listing.trends import trend_rows
-from tests.unit.referee.listing.conftest import SIGNED, listed, submission
+from tests.integration.referee.listing.conftest import SIGNED, listed, submission
 
 
 def test_an_official_run_that_is_signed_is_official(facts: Facts) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.reports.test_signatures import make_key
 from tests.support.hand_made import HandMadeRun, aiperf_here
-from tests.unit.analysis.test_signatures import make_key
 
 
 @pytest.fixture(scope="module")
