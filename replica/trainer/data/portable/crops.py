@@ -6,6 +6,7 @@ round differently: a few levels of 255 in single pixels, less than one on averag
 """
 
 import math
+from typing import NamedTuple
 
 import cv2
 import msgspec
@@ -28,6 +29,13 @@ Box = tuple[int, int, int, int]
 """Box: top, left, height, width."""
 
 
+class Crop(NamedTuple):
+    """The part of an image that is resized, flipped half of the time in training."""
+
+    box: Box
+    is_mirrored: bool
+
+
 class Crops(msgspec.Struct, frozen=True, array_like=True):
     """The crops that are wanted of some encoded images, which follow each other in a stream."""
 
@@ -38,35 +46,27 @@ class Crops(msgspec.Struct, frozen=True, array_like=True):
     """Number of the first image in the stream."""
     images: list[bytes]
 
+    def crop(self, place: int, height: int, width: int) -> Crop:
+        """The crop of the image in this place, which has this size, for every decoder."""
+        if self.seed is None:
+            return Crop(central_box(height, width), is_mirrored=False)
+        # Seeded by the image's number: who decodes it, and when, changes no crop.
+        rng = np.random.default_rng((*self.seed, 1, self.first + place))
+        return Crop(random_box(height, width, rng), is_mirrored=rng.random() < 0.5)
+
+    def only(self, place: int) -> "Crops":
+        """The crop of one of the images."""
+        return Crops(self.side, self.seed, self.first + place, self.images[place : place + 1])
+
     def fill(self, pixels: Pixels) -> None:
         """Write the crops (N, side, side, 3). Raises ValueError if an image is not a JPEG."""
         for place, encoded in enumerate(self.images):
-            if self.seed is None:
-                pixels[place] = validation_image(encoded, self.side)
-            else:
-                # Seeded by the image's number: who decodes it, and when, changes no crop.
-                rng = np.random.default_rng((*self.seed, 1, self.first + place))
-                pixels[place] = train_image(encoded, self.side, rng)
-
-
-def train_image(encoded: bytes, side: int, rng: np.random.Generator) -> Pixels:
-    """Take a random crop, resized to `side`, flipped half of the time.
-
-    The crop has 0.08 to 1 of the area and an aspect of 3/4 to 4/3 (Szegedy et al. 2015, section 6).
-    Raises ValueError if it is not a JPEG.
-    """
-    image = decoded(encoded)
-    height, width, _ = image.shape
-    resized = cropped(image, random_box(height, width, rng), side)
-    # NumPy would copy a mirrored view pixel by pixel, which takes longer than the crop.
-    return np.asarray(cv2.flip(resized, 1), np.uint8) if rng.random() < 0.5 else resized
-
-
-def validation_image(encoded: bytes, side: int) -> Pixels:
-    """Take the central square of 224/256 of the short side, resized. Raises ValueError."""
-    image = decoded(encoded)
-    height, width, _ = image.shape
-    return cropped(image, central_box(height, width), side)
+            image = decoded(encoded)
+            height, width, _ = image.shape
+            box, is_mirrored = self.crop(place, height, width)
+            resized = cropped(image, box, self.side)
+            # NumPy would copy a mirrored view pixel by pixel, which takes longer than the crop.
+            pixels[place] = cv2.flip(resized, 1) if is_mirrored else resized
 
 
 def one_thread_an_image() -> None:
@@ -86,7 +86,7 @@ def decoded(encoded: bytes) -> NDArray[np.uint8]:
 
 
 def central_box(height: int, width: int) -> Box:
-    """The crop of a validation image."""
+    """The central square of 224/256 of the short side, for validation."""
     # In float32, as TensorFlow's pipeline computes it: both cut out the same pixels.
     crop = np.float32(min(height, width)) / np.float32(SHORT_SIDE)
     size = max(int(np.round(crop)), 1)
@@ -94,7 +94,10 @@ def central_box(height: int, width: int) -> Box:
 
 
 def random_box(height: int, width: int, rng: np.random.Generator) -> Box:
-    """Draw a box of random area and aspect, anywhere in the image; all of it if ten do not fit."""
+    """Draw a box of random area and aspect, anywhere in the image; all of it if ten do not fit.
+
+    It has 0.08 to 1 of the area and an aspect of 3/4 to 4/3 (Szegedy et al. 2015, section 6).
+    """
     for _ in range(CROP_ATTEMPTS):
         area = rng.uniform(*CROP_AREA) * height * width
         aspect = rng.uniform(*CROP_ASPECT)
