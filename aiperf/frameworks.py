@@ -1,4 +1,7 @@
-"""The frameworks that train: how users install them, and imports without what no training needs."""
+"""The frameworks that train: how users install them, and imports without what no training needs.
+
+Among them is the library that decodes images for frameworks, if it is not the usual one.
+"""
 
 import importlib
 import importlib.util
@@ -27,6 +30,17 @@ def why_not_installed(framework: str) -> str | None:
     on_gpus = GPU_EXTRAS[framework]
     remedy = to_install(framework, on_gpus if on_gpus != framework else "")
     return f"{title} is not installed for {sys.executable}; install it {remedy}"
+
+
+def why_not_decoded(decoder: str) -> str | None:
+    """The reason why this Python cannot decode images by that library (`training.decoder`).
+
+    It has the remedy. None if it can.
+    """
+    # To look for a module inside of a package imports the package.
+    if decoder != "dali" or all(importlib.util.find_spec(name) for name in ("nvidia", "nvidia.dali")):
+        return None
+    return f"training.decoder: NVIDIA DALI is not installed for {sys.executable}; install it {to_install('dali')}"
 
 
 UNUSED = ("cv2", "matplotlib", "pandas", "sklearn")

@@ -269,10 +269,13 @@ def _space_problems(config: RunConfig) -> list[str]:
     return []
 
 
-def _framework_problems(config: RunConfig) -> list[str]:
-    if config.training.framework == "jax" and config.training.compile == "off":
-        return ["training.compile: off; JAX always compiles: leave it out, or choose tensorflow or torch"]
-    return []
+def _framework_problems(config: RunConfig) -> Iterator[str]:
+    """Yield the reasons why these settings do not fit the framework; none if they do."""
+    training = config.training
+    if training.framework == "jax" and training.compile == "off":
+        yield "training.compile: off; JAX always compiles: leave it out, or choose tensorflow or torch"
+    if training.framework == "tensorflow" and training.decoder == "dali":
+        yield "training.decoder: dali; TensorFlow decodes by itself: leave it out, or choose jax or torch"
 
 
 def _hybrid_problems(config: RunConfig) -> Iterator[str]:

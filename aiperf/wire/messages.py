@@ -226,6 +226,8 @@ class ArchitectureRequest(_Request, tag="train", frozen=True, kw_only=True):
     dataset: str
     synthetic_input: bool = False
     """Images made on the device in place of the data set's, to separate compute from input."""
+    decoder: str = "libjpeg"
+    """The library that decodes images for frameworks without tf.data (`training.decoder`)."""
     momentum: float
     label_smoothing: float
 

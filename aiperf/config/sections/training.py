@@ -42,6 +42,9 @@ class TrainingSection(Section):
     fuses what lies between convolutions. JAX always compiles."""
     input: Literal["dataset", "synthetic"] = "dataset"
     """`synthetic`: images made on the device, to separate compute from input; never official."""
+    decoder: Literal["libjpeg", "dali"] = "libjpeg"
+    """The library that decodes images for JAX and PyTorch; `dali`: NVIDIA DALI, by nvJPEG on NVIDIA
+    GPUs ([frameworks.md](frameworks.md#images); extra `[dali]`). TensorFlow has its own."""
     parallel_decode: int = Field(48, ge=1, le=MOST)
     """Images decoded and transformed in parallel, per rank; no more than it has CPUs."""
     shuffle_buffer: int = Field(8192, ge=1, le=2**31)

@@ -101,6 +101,7 @@ def train_request(config: RunConfig, paths: RunPaths, training: TrialTraining) -
         dataset=config.run.dataset,
         data_dir=config.run.data_dir,
         synthetic_input=config.training.input == "synthetic",
+        decoder=config.training.decoder,
         parallel_decode=config.training.parallel_decode,
         shuffle_buffer=config.training.shuffle_buffer,
         batch_size=int(hyperparameters["batch_size"]),

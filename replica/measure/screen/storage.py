@@ -174,6 +174,7 @@ def inputs(subject: Subject) -> Row:
         dataset=config.run.dataset,
         data_dir=config.run.data_dir,
         batch_size=config.batch_size,
+        decoder=config.training.decoder,
         parallel_decode=config.training.parallel_decode,
         shuffle_buffer=config.training.shuffle_buffer,
         epochs=1,

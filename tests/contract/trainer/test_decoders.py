@@ -52,6 +52,13 @@ def test_processes_decode_for_accelerators_if_there_are_cpus_for_them(
     assert decoding.workers == min(cpus, asked)
 
 
+def test_a_rank_without_dali_is_unfit_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(TrialFailedError, match=r"NVIDIA DALI is not installed .*\[dali\]") as caught:
+        open_decoders(request_for("images", decoder="dali"))
+    assert caught.value.kind == "unfit"
+
+
 @pytest.mark.parametrize("form", ["shards", "folders"])
 def test_processes_make_the_batches_of_threads(form: str, tmp_path: Path, node: Decoders) -> None:
     if form == "shards":

@@ -13,6 +13,7 @@ from aiperf.config.settings import load_config
 from aiperf.errors import EnvironmentNotReadyError, RunDirectoryError, UsageError
 from aiperf.run_directory.paths import open_run
 from primary import preflight
+from replica.agent.agent import why_unable
 from tests.support.hand_made import HandMadeRun, ManualClock
 
 
@@ -51,6 +52,24 @@ def test_preflight_refuses_a_run_that_cannot_work(tmp_path: Path, monkeypatch: p
     ) as error:
         preflight.check(digits, tmp_path / "new")
     assert len(error.value.problems) == 2
+
+
+def test_dali_is_asked_for_before_a_run_and_by_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {"run.dataset": "digits", "training.framework": "torch"}
+    config = load_config(overrides={**chosen, "training.decoder": "dali"})
+    real = importlib.util.find_spec
+    # Of NVIDIA's folder, in which other packages lie, as of the package itself.
+    for missing in ("nvidia", "nvidia.dali"):
+        monkeypatch.setattr(
+            importlib.util,
+            "find_spec",
+            lambda name, missing=missing: None if name == missing else real("json" if "nvidia" in name else name),
+        )
+        reason = r"training\.decoder: NVIDIA DALI is not installed for .*; install it .*pip install '\.\[dali\]'"
+        assert any(re.fullmatch(reason, problem) for problem in preflight.package_problems(config))
+        monkeypatch.setattr("replica.agent.agent.why_not_installed", lambda framework: None)
+        assert re.fullmatch(reason, why_unable(config, 0) or "")
+        assert why_unable(load_config(overrides=chosen), 0) is None
 
 
 def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

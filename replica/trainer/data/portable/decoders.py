@@ -19,15 +19,19 @@ import msgspec
 import numpy as np
 
 from aiperf.errors import TrialFailedError
+from aiperf.frameworks import why_not_decoded
 from aiperf.host import this_host
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.processes import python_module
-from aiperf.wire.messages import TrainRequest
+from aiperf.wire.messages import UNFIT, ArchitectureRequest, TrainRequest
 from replica.trainer.data.portable.crops import Crops, Pixels, one_thread_an_image
 from replica.trainer.settings import TRAINING_NICENESS
 
 Decode = Callable[[Crops, Pixels], None]
 """Function that writes crops (N, S, S, 3). Raises ValueError if an image is not a JPEG."""
+
+TOGETHER = 8
+"""Number of images that libjpeg decodes before others are asked for."""
 
 MOST_THREADS = 4
 """Threads that decode in one process without waiting for each other's Python."""
@@ -120,19 +124,35 @@ class Decoding(NamedTuple):
 
     decode: Decode
     workers: int
+    together: int = TOGETHER
+    """Number of images of a part."""
 
 
 def open_decoders(request: TrainRequest) -> Decoding:
     """Find what decodes: processes for accelerators, if there are CPUs for them, else threads.
 
-    CPUs train more slowly than a thread decodes.
+    CPUs train more slowly than a thread decodes. Raises TrialFailedError ("unfit") if DALI is asked
+    for and missing.
     """
     workers = min(request.parallel_decode, this_host().usable_cpus())
+    if isinstance(request, ArchitectureRequest) and request.decoder == "dali":
+        return _open_dali(request.batch_size, workers)
     if workers <= MOST_THREADS or not find_accelerators():
         one_thread_an_image()
         return Decoding(Crops.fill, workers)
     DECODERS.start(workers)
     return Decoding(DECODERS.decode, workers)
+
+
+def _open_dali(batch_size: int, threads: int) -> Decoding:
+    """DALI, which decodes whole batches on threads of its own."""
+    if (reason := why_not_decoded("dali")) is not None:
+        raise TrialFailedError(UNFIT, reason)
+    from replica.trainer.data.portable.dali import DaliDecoder  # noqa: PLC0415  (may not be installed)
+
+    one_thread_an_image()  # libjpeg has what DALI leaves
+    # Two: the crops of a batch are drawn while DALI decodes the one before.
+    return Decoding(DaliDecoder(batch_size, threads).decode, 2, batch_size)
 
 
 def _write(file: int, data: bytes | memoryview) -> None:

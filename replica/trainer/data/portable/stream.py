@@ -23,9 +23,6 @@ Examples = Iterable[tuple[bytes, int]]
 
 PREFETCHED_BATCHES = 2
 
-TOGETHER = 8
-"""Number of images that are decoded before others are asked for."""
-
 
 def shuffled(examples: Examples, buffer: int, rng: np.random.Generator) -> Iterator[tuple[bytes, int]]:
     """Yield each example once, drawn at random from a buffer that is kept full."""
@@ -57,7 +54,7 @@ def batches_of(
     process can feed.
     """
     one_hot = np.eye(dataset.classes, dtype=np.float32)
-    side, source = dataset.image_size, iter(examples)
+    side, together, source = dataset.image_size, decoding.together, iter(examples)
     waiting: deque[tuple[list[Future[None]], Pixels, list[int]]] = deque()
     pool = ThreadPoolExecutor(decoding.workers)
 
@@ -74,7 +71,7 @@ def batches_of(
                 break
             pixels = np.empty((len(taken), side, side, 3), np.uint8)
             encoded = [image for image, _ in taken]
-            parts = (slice(start, start + TOGETHER) for start in range(0, len(taken), TOGETHER))
+            parts = (slice(start, start + together) for start in range(0, len(taken), together))
             futures = [
                 pool.submit(decoding.decode, Crops(side, seed, first + part.start, encoded[part]), pixels[part])
                 for part in parts

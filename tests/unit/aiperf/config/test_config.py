@@ -54,6 +54,17 @@ def test_all_problems_are_reported_at_once() -> None:
     assert "run.seed" in text
 
 
+@pytest.mark.parametrize("framework", ["tensorflow", "jax", "torch"])
+def test_dali_decodes_for_frameworks_that_do_not_decode_themselves(framework: str) -> None:
+    chosen = {"training.framework": framework, "training.decoder": "dali"}
+    if framework != "tensorflow":
+        assert load_config(overrides=chosen).training.decoder == "dali"
+        return
+    with pytest.raises(ConfigError, match=r"training\.decoder: dali; TensorFlow decodes by itself: leave it out, or"):
+        load_config(overrides=chosen)
+    assert load_config(overrides={"training.framework": framework}).training.decoder == "libjpeg"
+
+
 @pytest.mark.parametrize("replicas", [-1, 0, 1.5, "two", True])
 def test_replicas_must_be_a_positive_whole_number(replicas: object) -> None:
     with pytest.raises(ConfigError, match=r"run\.replicas"):
