@@ -12,13 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from aiperf.cli.packages import to_install
+from aiperf.config.frameworks import TRAITS
 from aiperf.registry import uncollected
-
-TITLES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
-"""Names in messages, by `training.framework`."""
-
-GPU_EXTRAS = {"tensorflow": "gpu", "jax": "jax-cuda", "torch": "torch"}
-"""The extras with their builds for NVIDIA GPUs; those for CPUs have the framework's name."""
 
 
 def why_not_installed(framework: str) -> str | None:
@@ -26,8 +21,8 @@ def why_not_installed(framework: str) -> str | None:
     missing = [name for name in (framework, "keras") if importlib.util.find_spec(name) is None]
     if not missing:
         return None
-    title = TITLES[framework] if framework in missing else "Keras"
-    on_gpus = GPU_EXTRAS[framework]
+    own = TRAITS[framework]
+    title, on_gpus = own.title if framework in missing else "Keras", own.gpu_extra
     remedy = to_install(framework, on_gpus if on_gpus != framework else "")
     return f"{title} is not installed for {sys.executable}; install it {remedy}"
 

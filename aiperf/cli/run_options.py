@@ -5,6 +5,7 @@ from pathlib import Path
 
 from aiperf.cli.command import suggest
 from aiperf.config.datasets import DATASETS
+from aiperf.config.frameworks import TRAITS
 from aiperf.config.settings import (
     PRESETS,
     Layer,
@@ -36,14 +37,13 @@ SHORTHANDS = {
 """Options that stand for keys of the configuration: key, placeholder, meaning."""
 
 LAUNCHERS = ("local", "ray", "scheduler", "slurm", "ssh")
-FRAMEWORKS = ("tensorflow", "jax", "torch")
 SUITES = ("automl", "science")
 SUGGESTED = {
     "suite": SUITES,
     "launcher": LAUNCHERS,
     "manager": ("native", "nni"),
     "dataset": DATASETS,
-    "framework": FRAMEWORKS,
+    "framework": tuple(TRAITS),
 }
 """Values that the shell completes."""
 

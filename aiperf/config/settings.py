@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from aiperf.config.datasets import IMAGES, Dataset, find_dataset, known_fingerprint
+from aiperf.config.frameworks import TRAITS, FrameworkName, those
 from aiperf.config.sections.base import MOST, Duration, Listed, Section
 from aiperf.config.sections.cluster import (
     EnvironmentSection,
@@ -51,7 +52,7 @@ class MicroSection(Section):
     suite: Literal["none", "quick", "full"] = "none"
     """`quick` or `full`: one replica of each node measures it before the run begins
     ([micro.md](micro.md)). None of this is in the run's time; what fails costs a warning."""
-    stack: Literal["tensorflow", "torch", "jax", "native"] | None = None
+    stack: Literal[FrameworkName, "native"] | None = None
     """Software that is measured; default: `training.framework`."""
     operators: Annotated[tuple[Literal["conv", "pool", "fc"], ...], Listed, Field(min_length=1, max_length=3)] = (
         "conv",
@@ -272,10 +273,13 @@ def _space_problems(config: RunConfig) -> list[str]:
 def _framework_problems(config: RunConfig) -> Iterator[str]:
     """Yield the reasons why these settings do not fit the framework; none if they do."""
     training = config.training
-    if training.framework == "jax" and training.compile == "off":
-        yield "training.compile: off; JAX always compiles: leave it out, or choose tensorflow or torch"
-    if training.framework == "tensorflow" and training.decoder == "dali":
-        yield "training.decoder: dali; TensorFlow decodes by itself: leave it out, or choose jax or torch"
+    own = TRAITS[training.framework]
+    if own.always_compiles and training.compile == "off":
+        others = those(lambda each: not each.always_compiles)
+        yield f"training.compile: off; {own.title} always compiles: leave it out, or choose {others}"
+    if own.pipeline != "numpy" and training.decoder == "dali":
+        others = those(lambda each: each.pipeline == "numpy")
+        yield f"training.decoder: dali; {own.title} decodes by itself: leave it out, or choose {others}"
 
 
 def _hybrid_problems(config: RunConfig) -> Iterator[str]:
@@ -300,8 +304,9 @@ def _science_problems(config: RunConfig) -> Iterator[str]:
         yield "science.workloads: names one twice; science.instances is the number of models of each"
     if science.size == "official" and science.data_dir is None and config.training.trainer != "simulated":
         yield "science.data_dir: the official size needs the folder of its data sets; or add --rehearsal"
-    if config.training.framework == "jax":
-        yield "training.framework: 'jax' trains no scientific workload; tensorflow and torch do"
+    if not TRAITS[framework := config.training.framework].trains_science:
+        others = those(lambda each: each.trains_science)
+        yield f"training.framework: {framework!r} trains no scientific workload: choose {others}"
     if config.run.manager != "native":
         yield "run.manager: 'nni' has trials of AutoML only; leave it out"
 

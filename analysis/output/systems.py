@@ -1,6 +1,6 @@
 """A run's system description with the fields of MLPerf's `systems` files."""
 
-from aiperf.frameworks import TITLES
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK, traits_of
 from aiperf.rules.description import HARDWARE, common
 from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report
@@ -50,9 +50,9 @@ def framework(report: Report) -> str:
     """The framework of all nodes with its version; empty if none is known."""
     chosen = chosen_framework(report)
     version = common([facts.version_of(chosen) for facts in _nodes(report)])
-    return f"{TITLES.get(chosen, chosen)} {version}" if version else ""
+    return f"{traits_of(chosen).title} {version}" if version else ""
 
 
 def chosen_framework(report: Report) -> str:
     """The framework that trained (`training.framework`); reports of earlier versions have none."""
-    return str(report.configuration.get("training", {}).get("framework", "tensorflow"))
+    return str(report.configuration.get("training", {}).get("framework", DEFAULT_FRAMEWORK))

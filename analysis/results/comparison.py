@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, get_args
 
-from aiperf.cli.run_options import FRAMEWORKS
+from aiperf.config.frameworks import TRAITS
 from aiperf.config.settings import Size, WorkloadName
 from aiperf.errors import UsageError
 from analysis.output.page.machine import hardware_of
@@ -145,7 +145,7 @@ def values_of(report: Report) -> dict[str, float | None]:
 
     A phase that did not occur took 0 of the time, unlike a wait that was not measured.
     """
-    workloads = product(get_args(WorkloadName), FRAMEWORKS, get_args(Size), (name for name, _ in OF_WORKLOADS))
+    workloads = product(get_args(WorkloadName), TRAITS, get_args(Size), (name for name, _ in OF_WORKLOADS))
     others = [
         *(name for name, _ in OF_AUTOML),
         *map(_of_wait, WAITING),

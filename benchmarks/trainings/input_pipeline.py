@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from aiperf.config.dataset_manifest import read_dataset_manifest
 from aiperf.config.datasets import find_dataset
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK, Pipeline
 from aiperf.wire.messages import ArchitectureRequest
 from benchmarks.measure import median_values
 from benchmarks.trainings.training import trainer
@@ -23,8 +24,7 @@ from replica.trainer.data import open_source
 from replica.trainer.data.contract import DataSource, RankShare
 from replica.trainer.data.portable.crops import decoded
 from replica.trainer.data.synthetic import SyntheticSource
-from replica.trainer.framework import Pipeline
-from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from replica.trainer.frameworks import FRAMEWORKS
 from workloads.data.records import read_images
 
 BATCH = 32

@@ -14,12 +14,13 @@ import keras
 import tensorflow as tf
 
 from aiperf.config.datasets import Dataset
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK
 from benchmarks.measure import median_values
 from benchmarks.trainings.training import trainer
 from replica.trainer.data.contract import DataSource
 from replica.trainer.data.digits import DigitsSource
 from replica.trainer.data.synthetic import SyntheticSource
-from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from replica.trainer.frameworks import FRAMEWORKS
 
 
 def fit(source: DataSource, precision: str, batch: int) -> Callable[[], float]:

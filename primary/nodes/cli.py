@@ -15,6 +15,7 @@ from aiperf.cli.console import PlainConsole
 from aiperf.cli.lines import say, say_json, warn
 from aiperf.cli.units import GIB
 from aiperf.clock import SystemClock
+from aiperf.config.frameworks import TRAITS
 from aiperf.config.sections.cluster import SshSection
 from aiperf.config.texts import HOST
 from aiperf.errors import EXIT_DONE, EXIT_FAILED, UsageError
@@ -112,7 +113,8 @@ def _table(inventory: Inventory) -> Table:
 
 
 def _frameworks(packages: Mapping[str, str | None]) -> str:
-    names = {"tensorflow": "TensorFlow", "tensorflow-cpu": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+    names = {name: own.title for name, own in TRAITS.items()}
+    names["tensorflow-cpu"] = names["tensorflow"]  # the same under another name
     found = {title: f"{title} {packages[name]}" for name, title in names.items() if packages.get(name)}
     return ", ".join(found.values()) or "none"
 

@@ -5,11 +5,12 @@ framework's tensors hand them through untouched, so that nothing is copied.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.config.frameworks import Pipeline
 from aiperf.wire.messages import ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.tasks.contract import Task
@@ -17,9 +18,6 @@ from workloads.contract import Workload
 
 BlankBatch = Callable[[int], tuple[Any, Any]]
 """Function that makes a batch of this many blank images with valid labels."""
-
-Pipeline = Literal["tensorflow", "numpy"]
-"""An input pipeline for encoded images: tf.data, or one that needs no framework."""
 
 
 class CompiledSteps(Protocol):

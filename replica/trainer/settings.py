@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK
+
 TRAINING_NICENESS = 5
 """Niceness of a training: on a core shared with a thread of usual priority it gets a quarter."""
 
@@ -77,7 +79,7 @@ class RankSettings(BaseModel):
 
     channel: str
     """Name of the agent's socket, for rank 0."""
-    framework: str = "tensorflow"
+    framework: str = DEFAULT_FRAMEWORK
     ranks: int = 1
     """Number of ranks that a starter starts together: all, or those of a group."""
     places: GroupPlaces | None = None

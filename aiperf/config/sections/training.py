@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK, FrameworkName
 from aiperf.config.sections.base import MOST, Duration, Precision, Section
 
 EARLIER_NAMES = {"training.xla": "training.compile"}
@@ -15,7 +16,7 @@ class TrainingSection(Section):
 
     trainer: Literal["keras", "simulated"] = "keras"
     """`simulated` trains nothing: for rehearsals, never official."""
-    framework: Literal["tensorflow", "jax", "torch"] = "tensorflow"
+    framework: FrameworkName = DEFAULT_FRAMEWORK
     """Framework that trains: the same job ([frameworks.md](frameworks.md)); recorded by trial."""
     batch_size: int | None = Field(None, ge=1, le=MOST)
     """Images per accelerator and step; default: 448 for imagenet, 64 for the others."""

@@ -14,8 +14,8 @@ import pynvml
 
 from aiperf.cli.packages import is_checkout, to_install
 from aiperf.cli.units import MIB
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK, TRAITS
 from aiperf.config.sections.base import Precision
-from aiperf.frameworks import GPU_EXTRAS
 from aiperf.machine.vendors.contract import (
     LEAST_MEMORY_BYTES,
     MOST_CARDS,
@@ -54,9 +54,10 @@ class Nvidia:
     @classmethod
     def build(cls, framework: str) -> str:
         """The target of the Makefile, and the extra; an extra does not replace PyTorch for CPUs."""
-        own = "" if framework == "tensorflow" else f" FRAMEWORK={framework}"
-        by_hand = f"pip install '.[{GPU_EXTRAS[framework]}]'" if framework != "torch" else "see docs/frameworks.md"
-        return f"make run GPU=1{own}, or {by_hand}" if is_checkout() else to_install(GPU_EXTRAS[framework])
+        own = "" if framework == DEFAULT_FRAMEWORK else f" FRAMEWORK={framework}"
+        extra = TRAITS[framework].gpu_extra
+        by_hand = f"pip install '.[{extra}]'" if extra != framework else "see docs/frameworks.md"
+        return f"make run GPU=1{own}, or {by_hand}" if is_checkout() else to_install(extra)
 
     @classmethod
     def accelerators(cls) -> tuple[Accelerator, ...]:

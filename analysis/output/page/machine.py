@@ -8,7 +8,7 @@ from os.path import commonprefix
 from pydantic import ValidationError
 
 from aiperf.cli.units import GIB, of_asked
-from aiperf.frameworks import TITLES
+from aiperf.config.frameworks import traits_of
 from analysis.output.systems import chosen_framework
 from analysis.reading.nodes import NodeFacts
 from analysis.report.model import Report
@@ -138,8 +138,9 @@ def _lost(nodes: Sequence[NodeFacts]) -> str:
 
 
 def _software(facts: NodeFacts, chosen: str) -> str:
-    framework = {TITLES.get(chosen, chosen): facts.version_of(chosen), "Keras": facts.keras}
-    named = {**framework, "Horovod": facts.horovod if chosen == "tensorflow" else None, "Python": facts.python}
+    own = traits_of(chosen)
+    framework = {own.title: facts.version_of(chosen), "Keras": facts.keras}
+    named = {**framework, "Horovod": facts.horovod if own.takes_horovod else None, "Python": facts.python}
     driver = {"driver": facts.accelerator_driver} if facts.accelerators else {}
     return ", ".join(f"{name} {version}" for name, version in {**named, **driver}.items() if version)
 

@@ -3,9 +3,9 @@
 from collections import Counter
 
 from aiperf.cli.packages import to_install
+from aiperf.config.frameworks import TRAITS
 from aiperf.config.settings import RunConfig
 from aiperf.examination import Examination, FrameworkFacts
-from aiperf.frameworks import GPU_EXTRAS, TITLES
 from aiperf.machine.accelerators import SILENT, SILENT_REMEDY
 from primary.doctor.contract import Evidence, Finding, Remark, together
 
@@ -20,19 +20,19 @@ def check_devices(evidence: Evidence) -> list[Finding]:
 
 def _remark(facts: Examination, config: RunConfig) -> Remark:
     chosen = config.training.framework
-    title, again = TITLES[chosen], f"python -m replica.agent.examine.framework {chosen} (on the node, for its messages)"
+    own, again = TRAITS[chosen], f"python -m replica.agent.examine.framework {chosen} (on the node, for its messages)"
     if facts.framework_problem is not None:
-        return Remark(facts.replica, "failed", f"{title} cannot be loaded: {facts.framework_problem}", again)
+        return Remark(facts.replica, "failed", f"{own.title} cannot be loaded: {facts.framework_problem}", again)
     if facts.framework is None:
         return Remark(facts.replica, "warning", "not examined: the node cannot work (see nodes)", "aiperf doctor")
     if facts.exclusive and config.replica.warm_up:
         text = "an accelerator is in exclusive-process mode: the next trial's ranks cannot warm up next to others"
         return Remark(facts.replica, "warning", text, "--set replica.warm_up=false, or nvidia-smi -c DEFAULT (as root)")
-    devices, own = facts.framework.devices, config.replica.accelerator_memory_gib
-    if devices and not facts.node["accelerators"] and own is None:
+    devices, configured = facts.framework.devices, config.replica.accelerator_memory_gib
+    if devices and not facts.node["accelerators"] and configured is None:
         text = f"{facts.framework.version} sees {_counted(devices)}: {SILENT}"
         return Remark(facts.replica, "failed", text, SILENT_REMEDY)
-    return _compared(facts, facts.framework, (to_install(GPU_EXTRAS[chosen]), again))
+    return _compared(facts, facts.framework, (to_install(own.gpu_extra), again))
 
 
 def _compared(facts: Examination, framework: FrameworkFacts, remedies: tuple[str, str]) -> Remark:

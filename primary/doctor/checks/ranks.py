@@ -3,6 +3,7 @@
 from ipaddress import ip_address
 
 from aiperf.config.datasets import IMAGENET
+from aiperf.config.frameworks import TRAITS
 from aiperf.examination import Examination
 from primary.doctor.contract import Evidence, Finding, Remark, Status, together
 
@@ -15,7 +16,7 @@ def check_ranks(evidence: Evidence) -> list[Finding]:
     """One rank needs nothing; several need a starter, and Horovod built for it."""
     if evidence.config.training.trainer != "keras":
         return [Finding("ranks", "ok", "one process stands for all ranks: the trainer is simulated")]
-    uses_horovod = evidence.config.training.framework == "tensorflow"
+    uses_horovod = TRAITS[evidence.config.training.framework].takes_horovod
     large = evidence.config.run.dataset == IMAGENET.name and not evidence.is_science
     interface = evidence.config.replica.interface
     return together(

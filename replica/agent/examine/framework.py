@@ -8,17 +8,18 @@ import json
 import os
 import sys
 
+from aiperf.config.frameworks import TRAITS
 from replica.trainer.frameworks import FRAMEWORKS
 
 CONTROLLERS = ("mpi", "gloo", "nccl")
 
 
 def describe(name: str) -> dict[str, object]:
-    """Give version and devices; for TensorFlow also Horovod's version and its libraries."""
+    """Give version and devices; if Horovod joins its ranks, also its version and libraries."""
     framework = FRAMEWORKS.load(name)()
     devices = [framework.device(number) for number in range(framework.accelerators())]
     facts: dict[str, object] = {"version": framework.name(), "devices": devices, "horovod": None}
-    if name != "tensorflow" or importlib.util.find_spec("horovod") is None:
+    if not TRAITS[name].takes_horovod or importlib.util.find_spec("horovod") is None:
         return facts
     try:
         import horovod  # noqa: PLC0415

@@ -13,6 +13,7 @@ from statistics import median
 
 from aiperf.answers import in_one_line
 from aiperf.clock import Clock
+from aiperf.config.frameworks import TRAITS
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, MessageError
 from aiperf.host import this_host
@@ -90,7 +91,7 @@ async def _at_once(devices: list[Device], request: ScreenRequest) -> list[list[R
 async def measure_storage(replica: int, request: ScreenRequest) -> list[Row]:
     """The rows of the file systems."""
     # TensorFlow's input would take a GPU's memory; that of others decodes as it does next to a GPU.
-    hidden = _hidden() if request.config.training.framework == "tensorflow" else {}
+    hidden = _hidden() if TRAITS[request.config.training.framework].pipeline == "tensorflow" else {}
     device = Device(STORAGE, STORAGE, None, hidden, 1)
     words = python_module("replica.measure.screen.storage", "--replica", str(replica))
     return await rows_of(device, words, write_request(request), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aiperf.config.frameworks import TRAITS
 from aiperf.config.settings import RunConfig
 from aiperf.machine.addresses import address_of
 from aiperf.ranks import FIRST_LOCAL_RANK
@@ -143,7 +144,8 @@ class RankSetup:
         Raises ValueError if the group's starter cannot do that.
         """
         starter, hosts = self.starter_of(group), group.hosts
-        if starter == "processes" and self.config.training.framework == "tensorflow" and group.ranks > 1:
+        own = TRAITS[self.config.training.framework]
+        if starter == "processes" and own.takes_horovod and group.ranks > 1:
             raise ValueError("Horovod cannot join plain processes: choose horovodrun or mpirun")
         if starter == "horovodrun" and self.servers and self.hosts:
             raise ValueError("horovodrun would show the keys of the groups on command lines: choose mpirun")
@@ -170,8 +172,8 @@ class RankSetup:
 
         Horovod has a meeting point of its own.
         """
-        framework, interface = self.config.training.framework, self._interface(self.hosts)
-        meeting = meeting_point(group.hosts) if group.ranks > 1 and framework != "tensorflow" else {}
+        own, interface = TRAITS[self.config.training.framework], self._interface(self.hosts)
+        meeting = meeting_point(group.hosts) if group.ranks > 1 and not own.takes_horovod else {}
         return meeting if interface is None else {**meeting, **dict.fromkeys(INTERFACE_VARIABLES, interface)}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from aiperf.config.datasets import find_dataset
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK
 from aiperf.config.sections.base import Precision
 from aiperf.errors import ArchitectureError
 from aiperf.host import this_host
@@ -37,7 +38,7 @@ class ProfileSettings(BaseModel):
     precision: Precision = "float32"
     xla: bool = False
     steps: int = 5
-    framework: str = "tensorflow"
+    framework: str = DEFAULT_FRAMEWORK
     ranks: int = 1
     """Number of processes of this machine that train together, each with its own batch."""
 

@@ -20,6 +20,7 @@ import numpy as np
 from aiperf.clock import SystemClock
 from aiperf.config.dataset_manifest import read_dataset_manifest, read_index
 from aiperf.config.datasets import DIGITS
+from aiperf.config.frameworks import TRAITS
 from aiperf.errors import AiperfError
 from aiperf.processes import MessageOutput
 from aiperf.screening.messages import READY, STORAGE, WORKING, Row, ScreenRequest, read_request
@@ -188,8 +189,7 @@ def inputs(subject: Subject) -> Row:
         compile="off",
         progress_interval_s=5.0,
     )
-    pipeline = "tensorflow" if config.training.framework == "tensorflow" else "numpy"
-    source = open_source(request, config.dataset, pipeline)
+    source = open_source(request, config.dataset, TRAITS[config.training.framework].pipeline)
     epochs = (source.train_batches(config.batch_size, subject.replica, epoch, RankShare()) for epoch in count())
     batches = chain.from_iterable(epochs)
     next(batches)  # the pipeline fills

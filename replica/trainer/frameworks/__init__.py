@@ -11,6 +11,3 @@ FRAMEWORKS: Registry[type[Framework]] = Registry(
         "torch": "replica.trainer.frameworks.torch.framework:Torch",
     },
 )
-
-DEFAULT_FRAMEWORK = "tensorflow"
-"""The framework of the reference implementation."""

@@ -2,6 +2,7 @@
 
 import shutil
 
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK, TRAITS
 from aiperf.registry import Registry
 from replica.trainer.starters.contract import RankRequest, RankStarter
 
@@ -16,17 +17,17 @@ STARTERS: Registry[RankStarter] = Registry(
 )
 
 
-def choose_starter(configured: str, ranks: int, nodes: int, framework: str = "tensorflow") -> str:
+def choose_starter(configured: str, ranks: int, nodes: int, framework: str = DEFAULT_FRAMEWORK) -> str:
     """The starter's name: as configured, or by the numbers of ranks and nodes.
 
-    One rank needs none. Several nodes take mpirun; with TensorFlow, horovodrun if mpirun is not
-    installed. On one node TensorFlow takes horovodrun, the others plain processes.
+    One rank needs none. Several nodes take mpirun; with Horovod, horovodrun if mpirun is not
+    installed. On one node Horovod takes horovodrun, the others plain processes.
     """
     if configured != "auto":
         return configured
     if ranks == 1:
         return "none"
-    if framework != "tensorflow":
+    if not TRAITS[framework].takes_horovod:
         return "mpirun" if nodes > 1 else "processes"
     return "mpirun" if nodes > 1 and shutil.which("mpirun") else "horovodrun"
 

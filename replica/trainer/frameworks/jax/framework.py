@@ -6,13 +6,14 @@ from typing import Any
 
 import jax
 
+from aiperf.config.frameworks import TRAITS
 from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
-from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.framework import CompiledSteps, TaskSteps
 from replica.trainer.frameworks.jax import MEMORY, MOST_MEMORY
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
@@ -23,7 +24,7 @@ LOST_RANK = ("gloo", "nccl", "connection closed by peer", "connection reset by p
 class Jax:
     """The framework that `FRAMEWORKS` has by the name "jax"."""
 
-    pipeline: Pipeline = "numpy"
+    pipeline = TRAITS["jax"].pipeline
 
     def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or JAX's distributed runtime. Raises TrialFailedError ("ranks")."""

@@ -7,12 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from aiperf.cli.units import MIB
+from aiperf.config.frameworks import TRAITS
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
-from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.framework import CompiledSteps, TaskSteps
 from replica.trainer.frameworks.tensorflow.steps import TensorFlowSteps
 from replica.trainer.tasks.contract import Task
 from workloads.contract import Workload
@@ -27,7 +28,7 @@ KINDS = {
 class TensorFlow:
     """The framework that `FRAMEWORKS` has by the name "tensorflow"."""
 
-    pipeline: Pipeline = "tensorflow"
+    pipeline = TRAITS["tensorflow"].pipeline
 
     def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or Horovod. Raises TrialFailedError ("ranks")."""

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
+from aiperf.config.frameworks import TRAITS
 from aiperf.errors import TrialFailedError
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.wire.messages import UNFIT, ArchitectureRequest, WorkloadRequest
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.collectives.contract import Collective
 from replica.trainer.failures import is_out_of_memory
-from replica.trainer.framework import CompiledSteps, Pipeline, TaskSteps
+from replica.trainer.framework import CompiledSteps, TaskSteps
 from replica.trainer.frameworks.torch.collective import TorchCollective
 from replica.trainer.frameworks.torch.memory import keep_freed_memory, limit_memory
 from replica.trainer.tasks.contract import Task
@@ -42,7 +43,7 @@ def check_device(computes_on: str) -> None:
 class Torch:
     """The framework that `FRAMEWORKS` has by the name "torch"."""
 
-    pipeline: Pipeline = "numpy"
+    pipeline = TRAITS["torch"].pipeline
 
     def open_collective(self, ranks: int) -> Collective:
         """One rank alone, or `torch.distributed`. Raises TrialFailedError ("ranks")."""

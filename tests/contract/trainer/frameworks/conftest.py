@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from replica.trainer.frameworks import DEFAULT_FRAMEWORK
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK
 from tests.support.folders import ROOT
 from tests.support.trainings.installed import need_frameworks
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from aiperf.clock import SystemClock
+from aiperf.config.frameworks import DEFAULT_FRAMEWORK
 from aiperf.errors import TrialFailedError
 from aiperf.facts import EpochFacts
 from aiperf.network.architecture import Architecture, Node
@@ -23,7 +24,7 @@ from replica.trainer.channel import RankReporter
 from replica.trainer.collectives.alone import AloneCollective
 from replica.trainer.data.portable.recipe import DEVIATION, MEAN
 from replica.trainer.framework import CompiledSteps
-from replica.trainer.frameworks import DEFAULT_FRAMEWORK, FRAMEWORKS
+from replica.trainer.frameworks import FRAMEWORKS
 from replica.trainer.model.builder import build_model, set_up
 from replica.trainer.model.correct import MOST, CorrectImages
 from replica.trainer.model.optimisers import build_optimiser
