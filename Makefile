@@ -27,7 +27,7 @@ TOOL := "$(PYTHON)" -c '$(SUPPORTED)' || exit 1; "$(PYTHON)" -m
 ENVIRONMENT := $(TOOL) tools.environment --gpu "$(GPU)" $(if $(filter-out file,$(origin PYTHON)),--python "$(PYTHON)")
 unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH
 
-.PHONY: env run horovod test test-env packages compiled tensorflow debian check unit faults science soak fuzz audit-packages format schema docs \
+.PHONY: env run horovod test test-env packages compiled tensorflow debian check unit contract faults science soak fuzz audit-packages format schema docs \
   site lock native clean
 
 env:
@@ -80,6 +80,9 @@ check: packages
 
 unit: test-env
 	$(BIN)/pytest --numprocesses $(WORKERS) tests/unit
+
+contract: test-env
+	$(BIN)/pytest --numprocesses $(WORKERS) tests/unit tests/contract
 
 # Random faults in real runs, local and over ssh, or as named (UNDER=local,ssh,ray,slurm,nni),
 # of all kinds (MENU=kill,freeze,...); TRAINER=keras trains for real and takes its time;

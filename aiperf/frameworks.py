@@ -9,11 +9,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiperf.cli.packages import to_install
 from aiperf.config.frameworks import TRAITS
 from aiperf.registry import uncollected
+
+if TYPE_CHECKING:
+    from aiperf.config.settings import RunConfig
 
 
 def why_not_installed(framework: str) -> str | None:
@@ -27,10 +30,20 @@ def why_not_installed(framework: str) -> str | None:
     return f"{title} is not installed for {sys.executable}; install it {remedy}"
 
 
-def why_not_decoded(decoder: str) -> str | None:
-    """The reason why this Python cannot decode images by that library (`training.decoder`).
+def missing_packages(config: "RunConfig") -> list[str]:
+    """The reasons why this Python cannot train what a run trains, each with its remedy."""
+    if config.training.trainer != "keras":
+        return []
+    decodes = config.needs_data and config.run.data_dir is not None  # digits have no files
+    decoder = config.training.decoder if decodes else ""
+    reasons = (why_not_installed(config.training.framework), why_no_decoder(decoder))
+    return [reason for reason in reasons if reason is not None]
 
-    It has the remedy. None if it can.
+
+def why_no_decoder(decoder: str) -> str | None:
+    """The reason why this Python lacks the library that decodes images (`training.decoder`).
+
+    It has the remedy. None if it does not lack it.
     """
     # To look for a module inside of a package imports the package.
     if decoder != "dali" or all(importlib.util.find_spec(name) for name in ("nvidia", "nvidia.dali")):

@@ -18,7 +18,7 @@ from aiperf.config.datasets import data_problems
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EnvironmentNotReadyError, UsageError
 from aiperf.examination import Examination
-from aiperf.frameworks import why_not_decoded, why_not_installed
+from aiperf.frameworks import missing_packages
 from aiperf.host import free_disk
 from aiperf.rules import official_run, science
 from aiperf.rules.official_run import Checked
@@ -174,10 +174,7 @@ def limit_problems(config: RunConfig) -> list[str]:
 
 def package_problems(config: RunConfig) -> list[str]:
     """Packages that this machine lacks."""
-    problems = []
-    if (training := config.training).trainer == "keras":
-        reasons = (why_not_installed(training.framework), why_not_decoded(training.decoder))
-        problems += [reason for reason in reasons if reason is not None]
+    problems = missing_packages(config)
     if config.run.manager == "nni" and importlib.util.find_spec("nni") is None:
         problems.append(f"--manager nni: NNI is not installed for {sys.executable}; install it {to_install('nni')}")
     if config.run.launcher == "ray" and importlib.util.find_spec("ray") is None:

@@ -39,6 +39,6 @@ def traits_of(name: str) -> FrameworkTraits:
     return TRAITS.get(name) or FrameworkTraits(name, name)
 
 
-def those(fit: Callable[[FrameworkTraits], bool]) -> str:
+def names_where(fit: Callable[[FrameworkTraits], bool]) -> str:
     """The names of the frameworks that something fits: "jax or torch"."""
     return " or ".join(name for name, own in TRAITS.items() if fit(own))

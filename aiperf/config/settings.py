@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from aiperf.config.datasets import IMAGES, Dataset, find_dataset, known_fingerprint
-from aiperf.config.frameworks import TRAITS, FrameworkName, those
+from aiperf.config.frameworks import TRAITS, FrameworkName, names_where
 from aiperf.config.sections.base import MOST, Duration, Listed, Section
 from aiperf.config.sections.cluster import (
     EnvironmentSection,
@@ -275,10 +275,10 @@ def _framework_problems(config: RunConfig) -> Iterator[str]:
     training = config.training
     own = TRAITS[training.framework]
     if own.always_compiles and training.compile == "off":
-        others = those(lambda each: not each.always_compiles)
+        others = names_where(lambda each: not each.always_compiles)
         yield f"training.compile: off; {own.title} always compiles: leave it out, or choose {others}"
     if own.pipeline != "numpy" and training.decoder == "dali":
-        others = those(lambda each: each.pipeline == "numpy")
+        others = names_where(lambda each: each.pipeline == "numpy")
         yield f"training.decoder: dali; {own.title} decodes by itself: leave it out, or choose {others}"
 
 
@@ -305,8 +305,10 @@ def _science_problems(config: RunConfig) -> Iterator[str]:
     if science.size == "official" and science.data_dir is None and config.training.trainer != "simulated":
         yield "science.data_dir: the official size needs the folder of its data sets; or add --rehearsal"
     if not TRAITS[framework := config.training.framework].trains_science:
-        others = those(lambda each: each.trains_science)
+        others = names_where(lambda each: each.trains_science)
         yield f"training.framework: {framework!r} trains no scientific workload: choose {others}"
+    if config.training.decoder != "libjpeg":
+        yield "training.decoder: decodes JPEG images, and no scientific workload has any: leave it out"
     if config.run.manager != "native":
         yield "run.manager: 'nni' has trials of AutoML only; leave it out"
 

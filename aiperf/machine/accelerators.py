@@ -85,7 +85,7 @@ def own_accelerator(local_rank: int, environment: Mapping[str, str] = os.environ
 
 
 def near_cpus(local_rank: int, threads: int, environment: Mapping[str, str] = os.environ) -> frozenset[int]:
-    """The CPUs at the accelerator of a rank that computes with this many threads.
+    """The CPUs at the accelerator of a rank, on which ranks compute with this many threads.
 
     What it sends to the accelerator then lies in the memory next to both. All CPUs that this
     process may use, unless those at the node's accelerators are together all of them, and enough

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from aiperf import __version__
 from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED
 from aiperf.errors import EnvironmentNotReadyError
-from aiperf.host import this_host
+from aiperf.host import ranges, this_host
 from aiperf.machine.accelerators import find_accelerators, lost_accelerators, node_accelerators
 from aiperf.machine.description import describe_parts
 
@@ -64,6 +64,9 @@ def describe_node(folders: Mapping[str, Path] = MappingProxyType({})) -> NodeFac
         facts["accelerator"] = found[0].name
         facts["accelerator_memory_bytes"] = found[0].memory_bytes
         facts["accelerator_driver"] = found[0].driver
+        near = (ranges(host.cpus_near(each.address)) for each in found)
+        if cpus := "; ".join(dict.fromkeys(filter(None, near))):
+            facts["accelerator_cpus"] = cpus[:MOST_TEXT]
     return facts
 
 

@@ -113,8 +113,8 @@ def _table(inventory: Inventory) -> Table:
 
 
 def _frameworks(packages: Mapping[str, str | None]) -> str:
-    names = {name: own.title for name, own in TRAITS.items()}
-    names["tensorflow-cpu"] = names["tensorflow"]  # the same under another name
+    # TensorFlow has two distributions.
+    names = {"tensorflow-cpu": TRAITS["tensorflow"].title} | {name: own.title for name, own in TRAITS.items()}
     found = {title: f"{title} {packages[name]}" for name, title in names.items() if packages.get(name)}
     return ", ".join(found.values()) or "none"
 

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from aiperf.config.frameworks import TRAITS
 from aiperf.config.settings import RunConfig
 from aiperf.errors import AiperfError, RunDirectoryError, TrialFailedError
 from aiperf.facts import EpochFacts
@@ -80,7 +81,7 @@ def ranks_here(config: RunConfig, ranks: int) -> RankSetup:
     own = find_accelerators()
     if own and len(own) < ranks:
         raise TrialFailedError("machine", f"the run had {ranks} ranks, this machine has {len(own)} accelerators")
-    if ranks > 1 and config.training.framework == "tensorflow" and importlib.util.find_spec("horovod") is None:
+    if ranks > 1 and TRAITS[config.training.framework].takes_horovod and importlib.util.find_spec("horovod") is None:
         raise TrialFailedError("machine", f"the run had {ranks} ranks, and Horovod is not installed here")
     cpus = config.replica.cpu_threads or max(1, this_host().usable_cpus() // replicas_per_node(config) // ranks)
     return RankSetup(config, ranks, cpus, environment=visible_devices(own[:ranks]))

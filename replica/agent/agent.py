@@ -24,7 +24,7 @@ from aiperf.config.datasets import data_problems
 from aiperf.config.sections.cluster import StorageSection
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE, EXIT_ENVIRONMENT, AiperfError, DatasetError, StorageError, TrialFailedError
-from aiperf.frameworks import why_not_decoded, why_not_installed
+from aiperf.frameworks import missing_packages
 from aiperf.host import this_host
 from aiperf.machine.accelerators import visible_devices
 from aiperf.machine.description import folders_of
@@ -336,9 +336,7 @@ def why_unable(config: RunConfig, replica: int) -> str | None:
         return reason
     if config.needs_data and (problems := data_problems(config.run.dataset, config.run.data_dir)):
         return "; ".join(problems)
-    if config.training.trainer != "keras":
-        return None
-    return why_not_installed(config.training.framework) or why_not_decoded(config.training.decoder)
+    return "; ".join(missing_packages(config)) or None
 
 
 async def _serve(arguments: argparse.Namespace, paths: RunPaths, output: MessageOutput) -> int:

@@ -62,6 +62,7 @@ def share_of_node(arguments: argparse.Namespace, config: RunConfig) -> NodeShare
         hosts,
         {**_visible(own, nodes), **slots_of_nodes(hosts, ranks)},
         accelerator_part=part_of_accelerator(own, sharers, config.replica.accelerator_memory_gib),
+        sharers=sharers,
     )
     return NodeShare(own, Memory(memory, precision), setup)
 

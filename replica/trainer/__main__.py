@@ -131,7 +131,7 @@ class Rank:
         self._channel.phase("start")
         # Frameworks take seconds to import: the agent is to know before that the rank has started.
         local_rank = local_rank_of() if settings.ranks > 1 else first_local_rank()
-        stay_near_accelerator(local_rank, settings.cpu_threads)
+        stay_near_accelerator(local_rank, settings.cpu_threads * settings.sharers)
         own = own_accelerator(local_rank)
         os.environ.update(own)  # frameworks read it as they are imported
         framework = self._framework = FRAMEWORKS.load(self._settings.framework)()

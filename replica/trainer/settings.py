@@ -89,6 +89,8 @@ class RankSettings(BaseModel):
     cpu_threads: int = 1
     accelerator_part: float = 1.0
     """Part of its accelerator's memory that a rank may take: replicas may share the accelerator."""
+    sharers: int = 1
+    """Replicas whose ranks compute on this replica's accelerators."""
     takes_unlisted: bool = False
     """True if an accelerator that AIPerf does not find is used: the user has set its memory."""
     telemetry: TelemetrySettings | None = None

@@ -172,7 +172,7 @@ def places(parts: tuple[PlacePart, ...]) -> str:
     every, bound = ranks_of(parts), ranks_of([part for part in parts if part.remark])
     shared = ranks_of([part for part in parts if part.sharing])
     return (
-        f"{bound or 'None'} of {count(every, 'rank')} had other CPUs than its agent, "
+        f"{bound or 'None'} of {count(every, 'rank')} had other CPUs than their agents, "
         f"{shared or 'none'} shared CPUs with other ranks."
     )
 

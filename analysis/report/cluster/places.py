@@ -18,7 +18,8 @@ Places = tuple[RankPlace, ...]
 def place_parts(data: RunData) -> tuple[PlacePart, ...]:
     """The places of each replica's last training that recorded them, the remarkable ones first.
 
-    Ranks are started unbound: each may use all CPUs that its agent may use.
+    Each rank may use all CPUs that its agent may use, or those of them at its accelerator
+    (`near_cpus`); anything else is remarkable.
     """
     every = _trainings(data)
     last = {replica: places[-1] for replica, places in every.items()}
@@ -26,21 +27,28 @@ def place_parts(data: RunData) -> tuple[PlacePart, ...]:
     for place in (place for places in last.values() for place in places):
         nodes[place.node][mask_of(place.cpus)] += 1
     found = [
-        part
-        for replica, places in sorted(last.items())
-        for part in _of_replica(replica, every[replica], nodes, _asked(data, replica))
+        part for replica, places in sorted(last.items()) for part in _of_replica(data, replica, every[replica], nodes)
     ]
     return tuple(sorted(found, key=lambda part: not (part.remark or part.elsewhere)))
 
 
 def cpus_of_ranks(data: RunData) -> dict[int, int]:
-    """CPUs of each replica's ranks together, on its agent's node, if they were recorded."""
-    hosts = {replica: facts.host for replica, facts in data.system.items()}
-    found = {
-        replica: reduce(or_, (mask_of(place.cpus) for place in every[-1] if place.node == hosts.get(str(replica))), 0)
-        for replica, every in _trainings(data).items()
-    }
-    return {replica: mask.bit_count() for replica, mask in found.items() if mask}
+    """CPUs of the agent's node that each replica's ranks may use together, if they were recorded.
+
+    Ranks that stay at their accelerators use as many as if they did not: they leave none idle.
+    """
+    found: dict[int, int] = {}
+    for replica, every in _trainings(data).items():
+        host, near = _host(data, replica), _near(data, replica)
+        masks = {mask_of(place.cpus) for place in every[-1] if place.node == host}
+        if masks and not masks & near:
+            found[replica] = reduce(or_, masks).bit_count()
+    return {replica: count for replica, count in found.items() if count}
+
+
+def _host(data: RunData, replica: int) -> str | None:
+    facts = data.system.get(str(replica))
+    return facts.host if facts is not None else None
 
 
 def _trainings(data: RunData) -> dict[int, list[Places]]:
@@ -52,18 +60,29 @@ def _trainings(data: RunData) -> dict[int, list[Places]]:
     return found
 
 
-def _asked(data: RunData, replica: int) -> dict[str, int]:
-    """The CPUs that the agent of a replica may use, on its node; it says nothing of others."""
+def _recorded(data: RunData, replica: int, fact: str) -> list[int]:
+    """The lists of CPUs in a fact of a replica's node; none if it has none, or others."""
     facts = data.system.get(str(replica))
-    cpus = facts.as_recorded().get("cpu_affinity") if facts is not None else None
-    if facts is None or facts.host is None or not isinstance(cpus, str) or not re.fullmatch(CPU_LIST, cpus):
-        return {}
-    return {facts.host: mask_of(cpus)}
+    text = facts.as_recorded().get(fact) if facts is not None else None
+    lists = text.split("; ") if isinstance(text, str) else []
+    return [mask_of(each) for each in lists if re.fullmatch(CPU_LIST, each)]
+
+
+def _asked(data: RunData, replica: int) -> int:
+    """The CPUs that the agent of a replica may use; 0: unknown."""
+    return next(iter(_recorded(data, replica, "cpu_affinity")), 0)
+
+
+def _near(data: RunData, replica: int) -> frozenset[int]:
+    """The CPUs at each of a replica's accelerators, of those that its agent may use."""
+    asked = _asked(data, replica)
+    return frozenset(mask & asked for mask in _recorded(data, replica, "accelerator_cpus")) - {0, asked}
 
 
 def _of_replica(
-    replica: int, trainings: Sequence[Places], nodes: dict[str, Counter[int]], asked: dict[str, int]
+    data: RunData, replica: int, trainings: Sequence[Places], nodes: dict[str, Counter[int]]
 ) -> Iterator[PlacePart]:
+    asked, near = _asked(data, replica), _near(data, replica)
     ranks: dict[RankPlace, list[int]] = defaultdict(list)
     for rank, place in enumerate(trainings[-1]):
         ranks[place].append(rank)
@@ -71,6 +90,8 @@ def _of_replica(
         mask = mask_of(place.cpus)
         # One of those is the rank itself.
         sharing = sum(number for other, number in nodes[place.node].items() if other & mask) - 1
+        # An agent says nothing of the CPUs of further nodes.
+        is_as_asked = place.node != _host(data, replica) or mask in near
         yield PlacePart(
             replica=replica,
             ranks=ranges(frozenset(own)),
@@ -80,11 +101,11 @@ def _of_replica(
             domains=place.domains,
             sharing=max(0, sharing),
             elsewhere=sum(places != trainings[-1] for places in trainings),
-            remark=_remark(mask, asked.get(place.node), sharing),
+            remark="" if is_as_asked else _remark(mask, asked, sharing),
         )
 
 
-def _remark(mask: int, asked: int | None, sharing: int) -> str:
+def _remark(mask: int, asked: int, sharing: int) -> str:
     """The difference from the CPUs of the agent, in words; empty if there is none."""
     if not asked or not mask or mask == asked:
         return ""

@@ -88,11 +88,11 @@ async def _at_once(devices: list[Device], request: ScreenRequest) -> list[list[R
     )
 
 
-async def measure_storage(replica: int, request: ScreenRequest) -> list[Row]:
-    """The rows of the file systems."""
-    # TensorFlow's input would take a GPU's memory; that of others decodes as it does next to a GPU.
-    hidden = _hidden() if TRAITS[request.config.training.framework].pipeline == "tensorflow" else {}
-    device = Device(STORAGE, STORAGE, None, hidden, 1)
+async def measure_storage(replica: int, accelerators: tuple[Accelerator, ...], request: ScreenRequest) -> list[Row]:
+    """The rows of the file systems; images are decoded as next to the first accelerator."""
+    # TensorFlow's input would take a GPU's memory.
+    hides = TRAITS[request.config.training.framework].pipeline == "tensorflow"
+    device = Device(STORAGE, STORAGE, None, _hidden() if hides else visible_devices(accelerators[:1]), 1)
     words = python_module("replica.measure.screen.storage", "--replica", str(replica))
     return await rows_of(device, words, write_request(request), None)
 

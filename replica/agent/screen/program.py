@@ -86,7 +86,8 @@ async def _carry_out(order: messages.Order, node: Node, fabric: Fabric, output: 
     if isinstance(order, messages.Meet):
         await fabric.meet(order, output.send)
     elif isinstance(order, messages.MeasureStorage):
-        output.send(messages.Sheet(rows=tuple(await measure_storage(node.arguments.replica, node.request))))
+        rows = await measure_storage(node.arguments.replica, own_accelerators(node.arguments), node.request)
+        output.send(messages.Sheet(rows=tuple(rows)))
     else:
         await _devices(node, output)
 

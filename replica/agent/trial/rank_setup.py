@@ -35,6 +35,8 @@ class RankSetup:
     telemetry: TelemetrySettings | None = None
     accelerator_part: float = 1.0
     """Part of its accelerator's memory that a rank may take."""
+    sharers: int = 1
+    """Replicas whose ranks compute on this replica's accelerators."""
 
     @property
     def servers(self) -> int:
@@ -74,6 +76,7 @@ class RankSetup:
             ranks=groups[0].ranks,
             cpu_threads=self.cpu_threads,
             accelerator_part=self.accelerator_part,
+            sharers=self.sharers,
             takes_unlisted=self.config.replica.accelerator_memory_gib is not None,
             telemetry=self.telemetry,
             patience_s=patience_s,

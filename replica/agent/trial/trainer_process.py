@@ -214,7 +214,6 @@ class TrainerProcess(Trainer):
         Raises TrialFailedError, with the end of the log. Whatever happens to a rank once rank 0 has
         reported the end of the training is no failure: nothing of the training is left to do.
         """
-        done = False
         while True:
             try:
                 line = await wait_awake(partial(self._socket.next_line, self._process), silence_s)
@@ -228,18 +227,30 @@ class TrainerProcess(Trainer):
             if isinstance(message, TrainerFailed):
                 raise await self._failure(message.kind, message.reason)
             self._trim_log()
-            done = done or isinstance(message, TrainerDone)
             if isinstance(message, TrainerWaits):
                 self._note_wait(message.reason)
             else:
                 yield message
+            if isinstance(message, TrainerDone):
+                await self._note_exit()
+                return
         code = await self._process.wait()
-        if code == 0:
+        if code != 0:
+            raise await self._failure("crash", f"the trainer {self._exit(code)}; {self._tail()}")
+
+    async def _note_exit(self) -> None:
+        """Give ranks that have trained time to end, and log if they do not end well."""
+        try:
+            async with asyncio.timeout(END_GRACE_S):
+                code = await self._process.wait()
+        except TimeoutError:
+            log.warning("a trainer that has trained does not end; %s", self._tail())
             return
-        end = f"{'was' if code < 0 else 'ended with'} {describe_exit(code)}{self._out_of_memory(code)}"
-        if not done:
-            raise await self._failure("crash", f"the trainer {end}; {self._tail()}")
-        log.warning("a trainer that had done its training %s; %s", end, self._tail())
+        if code != 0:
+            log.warning("a trainer that had trained %s; %s", self._exit(code), self._tail())
+
+    def _exit(self, code: int) -> str:
+        return f"{'was' if code < 0 else 'ended with'} {describe_exit(code)}{self._out_of_memory(code)}"
 
     def _note_wait(self, reason: str) -> None:
         if self._waits is not None:

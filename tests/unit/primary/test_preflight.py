@@ -55,8 +55,10 @@ def test_preflight_refuses_a_run_that_cannot_work(tmp_path: Path, monkeypatch: p
 
 
 def test_dali_is_asked_for_before_a_run_and_by_its_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = {"run.dataset": "digits", "training.framework": "torch"}
+    chosen = {"run.dataset": "imagenet", "run.data_dir": "/data", "training.framework": "torch"}
     config = load_config(overrides={**chosen, "training.decoder": "dali"})
+    monkeypatch.setattr("replica.agent.agent.why_without_data", lambda config: None)
+    monkeypatch.setattr("replica.agent.agent.data_problems", lambda *words: [])
     real = importlib.util.find_spec
     # Of NVIDIA's folder, in which other packages lie, as of the package itself.
     for missing in ("nvidia", "nvidia.dali"):
@@ -67,9 +69,11 @@ def test_dali_is_asked_for_before_a_run_and_by_its_replicas(monkeypatch: pytest.
         )
         reason = r"training\.decoder: NVIDIA DALI is not installed for .*; install it .*pip install '\.\[dali\]'"
         assert any(re.fullmatch(reason, problem) for problem in preflight.package_problems(config))
-        monkeypatch.setattr("replica.agent.agent.why_not_installed", lambda framework: None)
+        monkeypatch.setattr("aiperf.frameworks.why_not_installed", lambda framework: None)
         assert re.fullmatch(reason, why_unable(config, 0) or "")
-        assert why_unable(load_config(overrides=chosen), 0) is None
+        digits = {"run.dataset": "digits", "training.framework": "torch", "training.decoder": "dali"}
+        for other in (chosen, digits):
+            assert why_unable(load_config(overrides=other), 0) is None, "nothing of it is decoded by DALI"
 
 
 def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

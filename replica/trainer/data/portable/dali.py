@@ -4,6 +4,7 @@ DALI decodes the box alone, resizes and flips it, on threads of its own. Boxes a
 of `Crops`; on CPUs its pixels differ from those of libjpeg and OpenCV by a level of 255.
 """
 
+import logging
 import os
 import threading
 from typing import Any
@@ -17,6 +18,8 @@ from nvidia.dali.pipeline import Pipeline
 from aiperf.machine.vendors import VENDORS
 from replica.trainer.data.portable.crops import Crop, Crops, Pixels
 from replica.trainer.failures import is_out_of_memory
+
+log = logging.getLogger(__name__)
 
 END = b"\xff\xd9"
 """The last marker of a JPEG."""
@@ -67,10 +70,13 @@ class DaliDecoder:
                 found = self._run(images, wanted, crops.side)
                 # Before the next batch: the pipeline uses the memory again.
                 pixels[places if len(places) < len(pixels) else slice(None)] = found
+        except ValueError as error:  # of DALI's Python; of an image it would be RuntimeError
+            raise RuntimeError(f"DALI: {error}") from error
         except RuntimeError as error:
-            if is_out_of_memory(error) or not any(words in str(error) for words in REFUSALS):
+            if not is_refusal(error):
                 raise
             # DALI does not say which image it was: libjpeg reads all of them, and says it.
+            log.warning("a batch is decoded by libjpeg, as DALI refuses one of its images: %s", short(error))
             crops.fill(pixels)
 
     def _run(self, images: list[NDArray[np.uint8]], wanted: list[Crop], side: int) -> Pixels:
@@ -99,6 +105,17 @@ def size_for_dali(encoded: bytes) -> tuple[int, int] | None:
     except ValueError:
         return None
     return (height, width) if colours in COLOURS and encoded.endswith(END) else None
+
+
+def is_refusal(error: RuntimeError) -> bool:
+    """True if DALI cannot decode an image, and nothing is wrong with it or its GPU."""
+    text = str(error)
+    return any(words in text for words in REFUSALS) and "CUDA" not in text and not is_out_of_memory(error)
+
+
+def short(error: RuntimeError) -> str:
+    """DALI's message in one line, without its stack."""
+    return " ".join(str(error).partition("Stacktrace")[0].split())[:300]
 
 
 def _sees_gpu() -> bool:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from aiperf.errors import TrialFailedError
-from aiperf.frameworks import why_not_decoded
+from aiperf.frameworks import why_no_decoder
 from aiperf.host import this_host
 from aiperf.machine.accelerators import find_accelerators
 from aiperf.processes import python_module
@@ -124,7 +124,7 @@ class Decoding(NamedTuple):
 
     decode: Decode
     workers: int
-    together: int = TOGETHER
+    images_together: int = TOGETHER
     """Number of images of a part."""
 
 
@@ -146,7 +146,7 @@ def open_decoders(request: TrainRequest) -> Decoding:
 
 def _open_dali(batch_size: int, threads: int) -> Decoding:
     """DALI, which decodes whole batches on threads of its own."""
-    if (reason := why_not_decoded("dali")) is not None:
+    if (reason := why_no_decoder("dali")) is not None:
         raise TrialFailedError(UNFIT, reason)
     from replica.trainer.data.portable.dali import DaliDecoder  # noqa: PLC0415  (may not be installed)
 

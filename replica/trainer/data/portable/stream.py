@@ -54,7 +54,7 @@ def batches_of(
     process can feed.
     """
     one_hot = np.eye(dataset.classes, dtype=np.float32)
-    side, together, source = dataset.image_size, decoding.together, iter(examples)
+    side, together, source = dataset.image_size, decoding.images_together, iter(examples)
     waiting: deque[tuple[list[Future[None]], Pixels, list[int]]] = deque()
     pool = ThreadPoolExecutor(decoding.workers)
 

@@ -114,8 +114,8 @@ def test_epochs_that_are_read_together_keep_their_batches(folder: Path) -> None:
 
 def test_a_batch_goes_to_dali_whole() -> None:
     decoding = open_decoders(request_for("images", batch_size=448, decoder="dali", parallel_decode=48))
-    assert (decoding.workers, decoding.together) == (2, 448)
-    assert open_decoders(request_for("images", batch_size=448, parallel_decode=1)).together == 8
+    assert (decoding.workers, decoding.images_together) == (2, 448)
+    assert open_decoders(request_for("images", batch_size=448, parallel_decode=1)).images_together == 8
 
 
 # ---- images that libjpeg reads
@@ -259,16 +259,29 @@ def fails_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["Failed to decode sample #1 : no words", "nvImageCodec failure: '#4'"])
-def test_libjpeg_reads_what_dali_refuses(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libjpeg_reads_what_dali_refuses_and_the_log_says_so(
+    text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     fails_once(text, monkeypatch)
     crops, decoder = Crops(64, (1, 1), 0, [WHOLE] * 3), DaliDecoder(BATCH, 1)
     np.testing.assert_array_equal(by_dali(crops, decoder), by_libjpeg(crops))
+    assert f"DALI refuses one of its images: {text}" in caplog.text
     assert_same(by_dali(crops, decoder), by_libjpeg(crops))
+
+
+def test_an_error_of_dali_itself_is_not_one_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*words: Any) -> Any:
+        raise ValueError("a shape that is not allowed")
+
+    monkeypatch.setattr(dali, "_pipeline", wrong)
+    with pytest.raises(RuntimeError, match="DALI: a shape that is not allowed"):
+        by_dali(Crops(64, (1, 1), 0, [WHOLE]), DaliDecoder(BATCH, 1))
 
 
 @pytest.mark.parametrize(
     "text",
     [
+        "Failed to decode sample #0 : nvJPEG: CUDA_ERROR_ILLEGAL_ADDRESS",
         "CUDA runtime API error cudaErrorIllegalAddress (700)",
         "Failed to decode sample #0 : CUDA allocation failed: out of memory",
     ],

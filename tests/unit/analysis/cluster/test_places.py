@@ -8,19 +8,24 @@ import pytest
 from aiperf.errors import RecordDamagedError
 from aiperf.facts import RankPlace
 from aiperf.records.record import decode_record, encode_record
+from aiperf.run_directory.paths import RunPaths
 from analysis.output.page.vocabulary import places
 from analysis.reading.run_data import read_run
 from analysis.report.build import build_report
+from analysis.report.cluster.places import cpus_of_ranks
 from analysis.report.estimates import PlacePart
 from tests.support.hand_made import HandMadeRun
 
 
-def parts_of(root: Path, *ranks: tuple[RankPlace, ...], cpus: str = "0-63") -> tuple[PlacePart, ...]:
+def parts_of(
+    root: Path, *ranks: tuple[RankPlace, ...], cpus: str = "0-63", near: str | None = None
+) -> tuple[PlacePart, ...]:
     """A run with a training for each of these, by replicas in turn whose agents are on node n1."""
     run = HandMadeRun(root).at(0).release(1000, replicas=len(ranks))
     for replica, own in enumerate(ranks):
         run.at(10).start_trial(replica + 1, replica=replica).built(replica + 1, replica, places=own or None)
-    run.paths.system.write_text(json.dumps({str(n): {"host": "n1", "cpu_affinity": cpus} for n in range(len(ranks))}))
+    node = {"host": "n1", "cpu_affinity": cpus} | ({} if near is None else {"accelerator_cpus": near})
+    run.paths.system.write_text(json.dumps({str(replica): node for replica in range(len(ranks))}))
     found = build_report(read_run(run.end(1000).paths)).places
     assert found is not None
     return found
@@ -35,13 +40,26 @@ def built_in(run: HandMadeRun) -> list[bytes]:
 def test_ranks_that_have_the_cpus_of_their_agent_are_one_row(tmp_path: Path) -> None:
     (part,) = parts_of(tmp_path, (RankPlace("n1", "0-63", "0-1"),) * 4)
     assert (part.ranks, part.cpu_count, part.domains, part.sharing, part.remark) == ("0-3", 64, "0-1", 3, "")
-    assert places((part,)) == "None of 4 ranks had other CPUs than its agent, 4 shared CPUs with other ranks."
+    assert places((part,)) == "None of 4 ranks had other CPUs than their agents, 4 shared CPUs with other ranks."
 
 
 def test_ranks_on_cpus_of_their_own_share_nothing(tmp_path: Path) -> None:
     found = parts_of(tmp_path, (RankPlace("n1", "0-31", "0"), RankPlace("n1", "32-63", "1")))
     assert [(part.ranks, part.domains, part.sharing) for part in found] == [("0", "0", 0), ("1", "1", 0)]
     assert {part.remark for part in found} == {"bound to 32 of the 64 CPUs of its agent"}
+
+
+def test_ranks_that_stay_at_their_accelerators_are_as_asked(tmp_path: Path) -> None:
+    own = (RankPlace("n1", "8-31", "0"), RankPlace("n1", "32-63", "1"), RankPlace("n1", "32-35", "1"))
+    found = parts_of(tmp_path, own, cpus="8-63", near="0-31; 32-63")
+    remarks = {part.cpus: part.remark for part in found}
+    assert remarks == {
+        "8-31": "",
+        "32-63": "",
+        "32-35": "bound to 4 of the 56 CPUs of its agent; 1 other rank may use them, too",
+    }
+    data = read_run(RunPaths(tmp_path))
+    assert cpus_of_ranks(data) == {}, "they leave none of the agent's CPUs idle"
 
 
 def test_ranks_of_two_replicas_that_something_bound_to_the_same_cpus_come_first(tmp_path: Path) -> None:

@@ -115,31 +115,43 @@ def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path) ->
     assert asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("exit 120", "had trained ended with exit code 120"), ("sleep 3600", "has trained does not end"), ("exit 0", "")],
+)
 def test_what_happens_to_a_rank_after_the_end_of_its_training_is_no_failure(
-    done: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    program: str, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> list[FromTrainer]:
-        rank_socket = RankSocket(REQUEST)
-        near, far = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=near)
-        rank_socket.accept(reader, writer)
-        process = await spawn_silent(("sh", "-c", "exit 120"), tmp_path / "log")
-        trainer = TrainerProcess(process, rank_socket, tmp_path / "log", several=False)
-        reader.feed_data(encode(TrainerDone(monotonic_ms=1, early=False)) if done else b"")
-        reader.feed_eof()
-        try:
-            return [message async for message in trainer.messages(60)]
-        finally:
-            await trainer.end()
-            far.close()
+    monkeypatch.setattr("replica.agent.trial.trainer_process.END_GRACE_S", 5.0 if program.startswith("exit") else 0.01)
+    done = TrainerDone(monotonic_ms=1, early=False)
+    late = TrainerFailed(monotonic_ms=2, kind="error", reason="while it ended")
+    assert asyncio.run(messages_of(program, tmp_path, done, late)) == [done]
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.records)
 
-    if done:
-        assert [type(message) for message in asyncio.run(scenario())] == [TrainerDone]
-        assert "a trainer that had done its training ended with exit code 120" in caplog.text
-    else:
-        with pytest.raises(TrialFailedError, match="ended with exit code 120"):
-            asyncio.run(scenario())
+
+def test_a_rank_that_ends_before_its_training_is_a_crash(tmp_path: Path) -> None:
+    phase = TrainerPhase(monotonic_ms=1, phase="train")
+    with pytest.raises(TrialFailedError, match="ended with exit code 120") as error:
+        asyncio.run(messages_of("exit 120", tmp_path, phase))
+    assert error.value.kind == "crash"
+
+
+async def messages_of(program: str, folder: Path, *sent: Message) -> list[FromTrainer]:
+    """The messages of a training whose rank sends these, and runs a shell's program."""
+    rank_socket = RankSocket(REQUEST)
+    near, far = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=near)
+    rank_socket.accept(reader, writer)
+    process = await spawn_silent(("sh", "-c", program), folder / "log")
+    trainer = TrainerProcess(process, rank_socket, folder / "log", several=False)
+    reader.feed_data(b"".join(map(encode, sent)))
+    reader.feed_eof()
+    try:
+        return [message async for message in trainer.messages(60)]
+    finally:
+        await trainer.end()
+        far.close()
 
 
 def test_a_wait_of_rank_0_is_told_once_and_ends_with_the_ranks(tmp_path: Path) -> None:
