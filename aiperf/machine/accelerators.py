@@ -141,9 +141,14 @@ def unlisted_reason(framework: str, seen: int, environment: Mapping[str, str] = 
 
 
 def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Accelerator, ...]:
-    """The GPUs of one of `share` replicas on a node: every share-th, or one by turns."""
-    own = tuple(found[replica % share :: share])
-    return own or (tuple(found)[replica % len(found)],) if found else ()
+    """The GPUs of one of `share` replicas on a node: neighbours, or one by turns.
+
+    Neighbours by number are those with the fastest links between them, on boards of two or four.
+    """
+    own, count = replica % share, len(found)
+    if count < share:
+        return (found[own % count],) if found else ()
+    return tuple(found[own * count // share : (own + 1) * count // share])
 
 
 def sharers_of(accelerators: int, replica: int, share: int) -> int:

@@ -411,6 +411,7 @@ def make_context(
         ranks=share.ranks.ranks,
         start_trainer=partial(TrainerProcess.start, replace(ranks, telemetry=telemetry), waits=reports),
         precision=share.memory.precision,
+        shares_devices=not any(each.exclusive for each in share.accelerators),
         send=reports.send,
         measure_node=job.measure if arguments.measure and config.micro.suite != "none" else None,
         describe_node=partial(describe_node, folders_of(paths.root, config.run.data_dir)),

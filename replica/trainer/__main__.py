@@ -153,9 +153,10 @@ class Rank:
         training = _ready(framework, request, collective, self._clock)
         self._channel.ready(training.built)
         begin = decode_begin(receive())
-        yield_to_warm_up()
         if framework.accelerators():
             gc.collect()  # what was left of warming up may hold memory of a device
+        else:
+            yield_to_warm_up()  # next to accelerators, which wait for what this process starts
         gc.freeze()  # the objects of framework and model stay: the collector need not visit them again
         gc.enable()
         early = training.run(begin, self._channel)

@@ -30,6 +30,10 @@ OUT_OF_MEMORY = (
     "miopenstatusallocfailed",
     "errormemoryallocation",
     "resource allocation failed",
+    # NCCL's and RCCL's words, in the text of PyTorch's "unhandled cuda error".
+    "failed to cuda calloc",
+    "failed to cuda malloc",
+    "failed to cuda host alloc",
     # No convolution's workspace fits: PyTorch's words with and without the frontend of
     # cuDNN, XLA's, TensorFlow's.
     "unable to find an engine",
@@ -56,6 +60,13 @@ SHARED_DEVICE = ("duplicate gpu detected",)
 """Texts of NCCL and RCCL when two ranks have one device."""
 
 
+SHARED_MEMORY = ("shared memory segment", "no space left")
+"""Words of NCCL and RCCL, all of them, if ranks of a node find no room for what they share.
+
+A container has 64 MB of it, unless it is given more.
+"""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """True for an exception that reports a lack of memory, of the host or of an accelerator."""
     text = f"{type(error).__name__}: {error}".lower()
@@ -80,8 +91,8 @@ def others_may_die(*kinds: type[BaseException]) -> Iterator[None]:
     """Take exceptions of these kinds for the loss of another rank, unless their text names a cause.
 
     Raises TrialFailedError ("rank_lost"), or ("crash") for a fault of the own device, or ("unfit")
-    if ranks share an accelerator or cannot lock memory for InfiniBand. Exceptions about memory pass
-    as they are.
+    if ranks share an accelerator, cannot lock memory for InfiniBand or have too little to share.
+    Exceptions about memory pass as they are.
     """
     try:
         yield
@@ -91,6 +102,9 @@ def others_may_die(*kinds: type[BaseException]) -> Iterator[None]:
             raise
         if any(words in said for words in OWN_FAULT):
             raise TrialFailedError("crash", text) from None
+        if all(words in said for words in SHARED_MEMORY):
+            reason = "ranks lack memory to share (/dev/shm): give the container more (docker run --shm-size=8g)"
+            raise TrialFailedError("unfit", f"{reason}: {text}") from None
         if any(words in said for words in SHARED_DEVICE):
             raise TrialFailedError("unfit", f"ranks share an accelerator: {text}") from None
         if any(words in said for words in UNREGISTERED):

@@ -97,9 +97,10 @@ class Framework(Protocol):
     def pipeline(self) -> Pipeline:
         """The input pipeline whose batches it trains on."""
 
-    def open_collective(self, ranks: int) -> Collective:
+    def open_collective(self, ranks: int, limit_s: float | None = None) -> Collective:
         """Join the ranks that were started together.
 
+        No exchange of tensors takes longer than `limit_s`, if its library has such limits.
         Raises TrialFailedError ("ranks") if their number is not `ranks`.
         """
 

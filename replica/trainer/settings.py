@@ -17,7 +17,7 @@ TRAINING_NICENESS = 5
 _FRAMEWORK_PREFIXES = (
     "TF_", "XLA_", "JAX_", "TORCH_", "PYTORCH_", "NVIDIA_", "CUDA_", "CUDNN_", "HOROVOD_", "NCCL_", "OMP_", "KERAS_",
     "TORCHINDUCTOR_", "TRITON_", "HIP_", "ROCR_", "MIOPEN_", "HSA_", "RCCL_", "UCX_", "GLOO_", "ZE_", "ONEAPI_",
-    "SYCL_",
+    "SYCL_", "FI_", "OFI_NCCL_", "RDMAV_",
 )  # fmt: skip
 _SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "API_KEY")
 _VALUE_CHARACTERS = 200
@@ -91,6 +91,9 @@ class RankSettings(BaseModel):
     """Part of its accelerator's memory that a rank may take: replicas may share the accelerator."""
     sharers: int = 1
     """Replicas whose ranks compute on this replica's accelerators."""
+    exchange_limit_s: float | None = None
+    """Longest exchange of tensors, after which a rank takes another one for lost; None: the
+    library's own."""
     takes_unlisted: bool = False
     """True if an accelerator that AIPerf does not find is used: the user has set its memory."""
     telemetry: TelemetrySettings | None = None

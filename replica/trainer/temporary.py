@@ -72,7 +72,13 @@ def temporary_files_of_its_own() -> Iterator[None]:
         yield
 
 
-COMPILER_FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "JAX_COMPILATION_CACHE_DIR": "jax"}
+COMPILER_FOLDERS = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "JAX_COMPILATION_CACHE_DIR": "jax",
+    # AMD's, which is in the home folder otherwise: its databases lock files, often over NFS.
+    "MIOPEN_USER_DB_PATH": "miopen",
+    "MIOPEN_CUSTOM_CACHE_DIR": "miopen",
+}
 """Variables of compilers with the folder that they keep programs in, and its name in ours."""
 
 

@@ -64,11 +64,13 @@ class Nvidia:
         """List the GPUs that answer; of a GPU that is cut into slices (MIG), the slices."""
         with _opened() as opened:
             all_of_them = [_described(index) for index in range(_count() if opened else 0)]
-            found = [one for one in all_of_them if isinstance(one, Accelerator)]
-            if len(found) < len(all_of_them):
-                # CUDA counts those that it can use: behind a lost one, numbers would name others.
-                found = [replace(one, known_as=one.uuid) for one in found]
-            return tuple(part for gpu in found for part in (_slices(gpu) or (gpu,)))
+            found = [(one, _slices(one)) for one in all_of_them if isinstance(one, Accelerator)]
+            whole = [slices is None for _, slices in found]
+            # CUDA counts those that it can use, and slices behind whole ones: next to a lost GPU,
+            # or to one that is cut, numbers would name others.
+            by_uuid = len(found) < len(all_of_them) or (any(whole) and not all(whole))
+            gpus = [(replace(one, known_as=one.uuid) if by_uuid else one, slices) for one, slices in found]
+            return tuple(part for gpu, slices in gpus for part in ((gpu,) if slices is None else slices))
 
     @classmethod
     def lost(cls) -> tuple[str, ...]:
@@ -84,7 +86,8 @@ class Nvidia:
             return ()
         asked(pynvml.nvmlShutdown)
         with _opened() as opened:
-            return tuple(one for one in map(_described, range(_count() if opened else 0)) if isinstance(one, str))
+            found = [*map(_described, range(_count() if opened else 0))]
+            return tuple(one for one in (each if isinstance(each, str) else _uncut(each) for each in found) if one)
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:
@@ -189,15 +192,23 @@ def _count() -> int:
     return int(number(asked(pynvml.nvmlDeviceGetCount), MOST_CARDS) or 0)
 
 
-def _slices(gpu: Accelerator) -> tuple[Accelerator, ...]:
-    """The slices of a GPU by MIG, with their own memory; none if it is whole or has no MIG."""
+def _uncut(gpu: Accelerator) -> str:
+    """The complaint about a GPU that is to be cut into slices and has none; empty otherwise."""
+    if _slices(gpu) != ():
+        return ""
+    cut, undo = f"nvidia-smi mig -i {gpu.index} -cgi PROFILE", f"nvidia-smi -i {gpu.index} -mig 0"
+    return f"GPU {gpu.index}: MIG is on, and it has no slice: {cut}, or {undo}"
+
+
+def _slices(gpu: Accelerator) -> tuple[Accelerator, ...] | None:
+    """The slices of a GPU by MIG, with their own memory; None if it is whole."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-            return ()
+            return None
         places = int(number(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle), MOST_CARDS) or 0)
     except Exception:  # no MIG, or a version of the library without it
-        return ()
+        return None
     parts = [asked(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place) for place in range(places)]
     found = [(part, text(asked(pynvml.nvmlDeviceGetUUID, part))) for part in parts if part is not None]
     return tuple(replace(gpu, memory_bytes=_memory(part), known_as=uuid) for part, uuid in found if uuid)

@@ -217,7 +217,7 @@ class Trial:
 
     def warms_up_the_next(self) -> bool:
         """True if ranks may warm up next to this trial."""
-        return self._config.replica.warm_up and not self._job.alone
+        return self._config.replica.warm_up and self._context.shares_devices and not self._job.alone
 
     def _ends_soon(self) -> bool:
         if not self.warms_up_the_next():

@@ -32,6 +32,8 @@ class ReplicaContext:
     precision: Precision
     send: Callable[[Message], None]
     """Function that sends a message to the primary."""
+    shares_devices: bool = True
+    """False if an accelerator takes one process at a time: no ranks warm up next to others."""
     measure_node: Callable[[], Awaitable[Measured]] | None = None
     """Function that measures the node before this replica is ready; None: it is not asked for."""
     describe_node: Callable[[], NodeFacts] = describe_node

@@ -19,6 +19,9 @@ from replica.trainer.starters.groups import Groups, Program, start_groups
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Variables that choose the network of Gloo and NCCL."""
 
+EXCHANGE_GRACE_S = 60.0
+"""Seconds by which an exchange of tensors may last longer than the agent waits for a report."""
+
 ON_THIS_NODE = ("none", "processes")
 """Starters that start ranks of this node alone."""
 
@@ -77,6 +80,8 @@ class RankSetup:
             cpu_threads=self.cpu_threads,
             accelerator_part=self.accelerator_part,
             sharers=self.sharers,
+            # A rank that waits for longer is missed by the agent first, which knows the cause.
+            exchange_limit_s=self.config.replica.trial_silence + EXCHANGE_GRACE_S,
             takes_unlisted=self.config.replica.accelerator_memory_gib is not None,
             telemetry=self.telemetry,
             patience_s=patience_s,

@@ -141,7 +141,8 @@ def open_ranks(framework: Framework, settings: RankSettings, clock: Clock) -> Co
     Raises TrialFailedError ("ranks") if there are more or fewer than there should be, and
     ("rank_lost") if another group has ended.
     """
-    inner, places = framework.open_collective(settings.ranks), settings.places
+    inner = framework.open_collective(settings.ranks, settings.exchange_limit_s)
+    places = settings.places
     if places is None:
         return inner
     post = _mailbox(settings.number, places, clock) if inner.rank == 0 else None

@@ -25,7 +25,6 @@ from aiperf.machine.accelerators import find_accelerators
 from aiperf.processes import python_module
 from aiperf.wire.messages import UNFIT, ArchitectureRequest, TrainRequest
 from replica.trainer.data.portable.crops import Crops, Pixels, one_thread_an_image
-from replica.trainer.settings import TRAINING_NICENESS
 
 Decode = Callable[[Crops, Pixels], None]
 """Function that writes crops (N, S, S, 3). Raises ValueError if an image is not a JPEG."""
@@ -175,8 +174,6 @@ def _read(file: int, into: Buffer) -> Buffer:
 def main() -> None:
     """Decode what comes, until the input ends."""
     one_thread_an_image()
-    with suppress(OSError):  # a user who gave the rank a lower priority
-        os.setpriority(os.PRIO_PROCESS, 0, TRAINING_NICENESS)
     requests, answers = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing that a library prints is an answer
     # Memory is used again: the kernel would zero new pages for every part of a batch.

@@ -167,4 +167,7 @@ class JaxCollective(StoreCollective):
 
     def close(self) -> None:
         """Leave the other ranks."""
+        # Rank 0 writes weights and checkpoints to the end, and may wait for storage. The others
+        # would wait for it in the service's own barrier, for five minutes at most.
+        self.broadcast(b"")
         jax.distributed.shutdown()

@@ -26,7 +26,7 @@ class Jax:
 
     pipeline = TRAITS["jax"].pipeline
 
-    def open_collective(self, ranks: int) -> Collective:
+    def open_collective(self, ranks: int, limit_s: float | None = None) -> Collective:
         """One rank alone, or JAX's distributed runtime. Raises TrialFailedError ("ranks")."""
         if ranks == 1:
             return AloneCollective()

@@ -30,7 +30,7 @@ class TensorFlow:
 
     pipeline = TRAITS["tensorflow"].pipeline
 
-    def open_collective(self, ranks: int) -> Collective:
+    def open_collective(self, ranks: int, limit_s: float | None = None) -> Collective:
         """One rank alone, or Horovod. Raises TrialFailedError ("ranks")."""
         if ranks == 1:
             return AloneCollective()

@@ -1,6 +1,7 @@
 """PyTorch as a framework: threads, devices, the kinds of its errors."""
 
 import os
+from datetime import timedelta
 from importlib import metadata
 from typing import Any
 
@@ -21,6 +22,9 @@ from workloads.contract import Workload
 
 COMPILERS = 32
 """Most processes that compile for a rank: Inductor's own limit, which its variable overrides."""
+
+COPIERS = 4
+"""Most threads of PyTorch's own next to an accelerator."""
 
 LOST_RANK = ("connection closed by peer", "connection reset by peer", "broken pipe", "gloo", "nccl")
 
@@ -45,9 +49,10 @@ class Torch:
 
     pipeline = TRAITS["torch"].pipeline
 
-    def open_collective(self, ranks: int) -> Collective:
+    def open_collective(self, ranks: int, limit_s: float | None = None) -> Collective:
         """One rank alone, or `torch.distributed`. Raises TrialFailedError ("ranks")."""
-        return AloneCollective() if ranks == 1 else TorchCollective(ranks)
+        limit = None if limit_s is None else timedelta(seconds=limit_s)
+        return AloneCollective() if ranks == 1 else TorchCollective(ranks, limit)
 
     def configure(self, cpu_threads: int, local_rank: int, part: float = 1.0) -> None:
         """Set threads and take this rank's accelerator; PyTorch takes its memory as needed.
@@ -61,7 +66,9 @@ class Torch:
             os.environ.setdefault("KERAS_TORCH_DEVICE", kind)
         # Inductor reads it when it is first used; other ranks compile on the other CPUs.
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(min(cpu_threads, COMPILERS)))
-        torch.set_num_threads(cpu_threads)
+        # Next to an accelerator there are batches to copy alone, and each thread that has done so
+        # polls for milliseconds, on a CPU on which images could be decoded.
+        torch.set_num_threads(min(cpu_threads, COPIERS) if self.accelerators() else cpu_threads)
         torch.set_num_interop_threads(cpu_threads)
         if self.accelerators():
             torch.accelerator.set_device_index(local_rank % self.accelerators())

@@ -14,6 +14,8 @@ from replica.trainer.model.optimisers import build_optimiser
 from tests.support.trainings.requests import request_for
 from workloads.classification import CLASSIFICATION
 
+PLACE = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+
 ON_JAX = pytest.mark.parametrize("trains_on", ["jax"])
 
 SMALL = Architecture(
@@ -106,14 +108,38 @@ def test_ranks_meet_without_the_proxy_of_the_site(trains_on: str, monkeypatch: p
 
     from replica.trainer.frameworks.jax.collective import JaxCollective
 
-    place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
-    for name, value in {**place, "http_proxy": "http://127.0.0.1:9", "no_proxy": "example.org"}.items():
+    for name, value in {**PLACE, "http_proxy": "http://127.0.0.1:9", "no_proxy": "example.org"}.items():
         monkeypatch.setenv(name, value)
     seen: list[str] = []
     monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: seen.extend(os.environ))
     JaxCollective(1)
     assert "RANK" in seen
     assert [name for name in seen if name.lower().endswith("_proxy")] == []
+
+
+@ON_JAX
+def test_a_rank_leaves_when_rank_0_has_written_everything(trains_on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 may wait for storage longer than JAX's service waits for it."""
+    import jax
+
+    from replica.trainer.frameworks.jax.collective import JaxCollective
+
+    for name, value in PLACE.items():
+        monkeypatch.setenv(name, value)
+    done: list[str] = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: None)
+    monkeypatch.setattr(jax.distributed, "shutdown", lambda: done.append("left"))
+    collective = JaxCollective(1)
+    collective.rank, collective.size = 1, 2
+
+    def from_rank_0(key: str) -> bytes:
+        done.append("heard from rank 0")
+        return b""
+
+    monkeypatch.setattr(collective, "get", from_rank_0)
+    monkeypatch.setattr(collective, "remove", lambda key: None)
+    collective.close()
+    assert done == ["heard from rank 0", "left"]
 
 
 @ON_JAX

@@ -16,6 +16,7 @@ from aiperf.machine.accelerators import (
     best_precision,
     find_accelerators,
     invisible_reason,
+    lost_accelerators,
     near_cpus,
     own_accelerator,
     share_of,
@@ -44,9 +45,12 @@ def visible(found: list[Accelerator], allowed: str | None) -> tuple[Accelerator,
 
 def test_replicas_of_a_node_share_its_accelerators() -> None:
     node = [gpu(n) for n in range(4)]
-    assert [[a.index for a in share_of(node, replica, 2)] for replica in (0, 1, 2)] == [[0, 2], [1, 3], [0, 2]]
+    assert [[a.index for a in share_of(node, replica, 2)] for replica in (0, 1, 2)] == [[0, 1], [2, 3], [0, 1]]
     assert [[a.index for a in share_of(node[:1], replica, 2)] for replica in (0, 1)] == [[0], [0]]
     assert share_of([], 0, 2) == ()
+    # Of eight on boards of two or four, nobody's are apart.
+    eight = [gpu(n) for n in range(8)]
+    assert [[a.index for a in share_of(eight, replica, 3)] for replica in range(3)] == [[0, 1], [2, 3, 4], [5, 6, 7]]
     assert [a.index for a in visible(node, None)] == [0, 1, 2, 3]
     assert [a.index for a in visible(node, "2, 0")] == [2, 0]
     assert [a.index for a in visible(node, "")] == []
@@ -160,6 +164,29 @@ def test_slices_of_a_gpu_are_accelerators_with_their_own_memory(monkeypatch: pyt
     (first,) = find_accelerators({"CUDA_VISIBLE_DEVICES": "1"})
     assert first.word == "MIG-1-0", "CUDA shows the first slice"
     assert visible_devices(found[1:3])["CUDA_VISIBLE_DEVICES"] == "MIG-0-1,MIG-1-0"
+
+
+def test_numbers_name_no_whole_gpu_next_to_one_that_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA lists whole GPUs first: number 1 would be the first slice of GPU 0."""
+    FakeDriver(gpus=3, slices=(40, 20)).install(monkeypatch.setattr)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda gpu: [int(gpu != "1"), 1])
+    real = pynvml.nvmlDeviceGetMigDeviceHandleByIndex
+
+    def slice_of(gpu: str, place: int) -> str:
+        if gpu == "2":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return str(real(gpu, place))
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigDeviceHandleByIndex", slice_of)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda part: f"{'MIG' if '-' in part else 'GPU'}-{part}")
+    found = find_accelerators({})
+    assert [each.word for each in found] == ["MIG-0-0", "MIG-0-1", "GPU-1"]
+    assert own_accelerator(2, {})["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    (uncut,) = lost_accelerators()
+    assert uncut.startswith("GPU 2: MIG is on, and it has no slice: nvidia-smi mig -i 2 -cgi")
+    # All of them cut, or none: numbers are right, and stay.
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda gpu: [0, 0])
+    assert [each.word for each in find_accelerators({})] == ["0", "1", "2"]
 
 
 def test_a_rank_takes_its_own_accelerator_and_sees_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

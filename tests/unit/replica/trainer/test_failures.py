@@ -37,6 +37,11 @@ SHORT = [
     "1125899906842624 bytes. Error code 12 (Cannot allocate memory)",
     "NCCL error in: NCCLUtils.hpp:268, unhandled cuda error, NCCL version 2.21.5\n"
     "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+    *(
+        f"NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n"
+        f"ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nFailed to CUDA {call} 608 bytes"
+        for call in ("calloc async", "calloc", "malloc", "host alloc")
+    ),
     "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
     "RESOURCE_EXHAUSTED: Failed to allocate request for 1.00GiB (1073741824B) on device ordinal 0",
     "INTERNAL: Failed to allocate 4194304 bytes for new constant",
@@ -91,6 +96,17 @@ def test_memory_that_cannot_be_locked_is_no_lack_of_memory() -> None:
     assert raised.value.kind == "unfit"
 
 
+def test_a_container_that_has_too_little_memory_to_share_is_told_of() -> None:
+    text = (
+        "NCCL error in: NCCLUtils.cpp:77, unhandled system error\nncclSystemError: System call (e.g. socket, malloc) "
+        "or external library call failed or device error.\nLast error:\nError while creating shared memory segment "
+        "/dev/shm/nccl-Zh2AVd (size 9637888), error: No space left on device (28)"
+    )
+    with pytest.raises(TrialFailedError, match=r"(?s)--shm-size.*nccl-Zh2AVd") as raised, others_may_die(RuntimeError):
+        raise RuntimeError(text)
+    assert raised.value.kind == "unfit"
+
+
 def test_a_fault_of_the_own_device_is_not_another_ranks() -> None:
     with pytest.raises(TrialFailedError, match="uncorrectable ECC error") as raised, others_may_die(RuntimeError):
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
@@ -98,7 +114,7 @@ def test_a_fault_of_the_own_device_is_not_another_ranks() -> None:
 
 
 def test_the_end_of_a_long_text_is_kept() -> None:
-    text = f"NCCL error in: ProcessGroupNCCL.cpp:3690, {'x' * 2000}\nLast error: /dev/shm: No space left on device"
+    text = f"NCCL error in: ProcessGroupNCCL.cpp:3690, {'x' * 2000}\nLast error: /data: No space left on device"
     with pytest.raises(TrialFailedError, match="No space left on device") as raised, others_may_die(RuntimeError):
         raise RuntimeError(text)
     assert raised.value.reason.startswith("another rank is gone: NCCL error in: ") and len(raised.value.reason) < 700

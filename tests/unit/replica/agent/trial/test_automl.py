@@ -123,3 +123,23 @@ def test_a_resumed_trial_predicts_from_the_epochs_before_it_too(tmp_path: Path, 
     knowledge = Knowledge(run.paths)
     knowledge.read()
     assert [trial.accuracy for trial in knowledge.ranked()] == [max(accuracies.values())]
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "shares_devices", "alone", "expected"),
+    [(True, True, False, True), (False, True, False, False), (True, False, False, False), (True, True, True, False)],
+)
+def test_ranks_warm_up_next_to_a_trial_unless_somebody_or_an_accelerator_says_no(
+    warm_up: bool, shares_devices: bool, alone: bool, expected: bool, tmp_path: Path
+) -> None:
+    run = HandMadeRun(tmp_path, {"replica.warm_up": warm_up}).at(0).release(100)
+
+    async def start(request: object, log: Path) -> Trainer:
+        return TrainerFrom(1)
+
+    planner = Planner(0, run.config, run.paths, Memory())
+    context = ReplicaContext(
+        0, run.config, run.paths, run.replicas[0], planner, 1, start, "float32", print, shares_devices
+    )
+    trial = Trial(context, Job(trial=1, round=1, seed=1, alone=alone), Standby(context))
+    assert trial.warms_up_the_next() == expected
