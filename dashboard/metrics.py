@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
+from typing import get_args
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -62,7 +63,7 @@ def _waits(status: RunStatus) -> Mapping[tuple[str, ...], float]:
     }
 
 
-STATES: tuple[State, ...] = ("starting", "running", "silent", "interrupted", "ended", "failed")
+STATES: tuple[State, ...] = get_args(State)
 
 METRICS: Mapping[str, Metric] = {
     "aiperf_state": Metric("1 for the state of the run, 0 for the others.",

@@ -56,6 +56,17 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
 
 
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Add `--replay` to a verb that checks many runs."""
+    parser.add_argument(
+        "--replay",
+        type=plans_to_replay,
+        default=SAMPLE,
+        metavar="N|all",
+        help=f"make this many plans of each official run again (default: {SAMPLE}; 0: none)",
+    )
+
+
 def plans_to_replay(text: str) -> int | None:
     """The value of --replay; None: all."""
     return None if text == "all" else whole_number(0)(text)

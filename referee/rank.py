@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from aiperf.cli.command import Command
 from aiperf.run_directory.paths import RunPaths
 from analysis.verbs.results import configure_rank, execute_rank
-from referee.check import SAMPLE, plans_to_replay
+from referee.check import add_replay
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     configure_rank(parser)
-    parser.add_argument(
-        "--replay",
-        type=plans_to_replay,
-        default=SAMPLE,
-        metavar="N|all",
-        help=f"make this many plans of each official run again (default: {SAMPLE}; 0: none)",
-    )
+    add_replay(parser)
 
 
 def _execute(arguments: argparse.Namespace) -> int:

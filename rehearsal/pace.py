@@ -40,11 +40,6 @@ class Pace:
     input_s: float
     """Waiting for images."""
 
-    @property
-    def epoch_s(self) -> float:
-        """Training and evaluation."""
-        return self.training_s + self.evaluation_s
-
 
 def all_reduce_s(settings: AllReduceSection, ranks: int, weights: int) -> float:
     """Seconds to sum the gradients of `weights` float32 weights over the ranks of a replica."""

@@ -7,7 +7,7 @@ from aiperf.cli.command import Command, add_action
 from aiperf.cli.lines import say, warn
 from aiperf.cli.units import count
 from aiperf.errors import EXIT_DONE
-from referee.check import SAMPLE, plans_to_replay
+from referee.check import add_replay
 
 EXAMPLE = "aiperf list build submissions --output site"
 
@@ -34,13 +34,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="allowed signers, as ssh-keygen takes them (default: SUBMISSIONS/signers)",
     )
-    build.add_argument(
-        "--replay",
-        type=plans_to_replay,
-        default=SAMPLE,
-        metavar="N|all",
-        help=f"make this many plans of each official run again (default: {SAMPLE}; 0: none)",
-    )
+    add_replay(build)
 
 
 def _execute(arguments: argparse.Namespace) -> int:

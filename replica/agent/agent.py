@@ -29,7 +29,6 @@ from aiperf.host import this_host
 from aiperf.machine.accelerators import visible_devices
 from aiperf.machine.description import folders_of
 from aiperf.machine.job import give_job_back
-from aiperf.machine.micro_report import Measured
 from aiperf.machine.node import describe_node
 from aiperf.machine.telemetry import telemetry
 from aiperf.processes import MessageOutput, open_input
@@ -50,7 +49,7 @@ from replica.agent.trial.devices import invisible_to_framework_reason
 from replica.agent.trial.science import WorkloadTrial
 from replica.agent.trial.standby import Standby
 from replica.agent.trial.trainer_process import TrainerProcess
-from replica.measure.micro.node_job import NodeJob
+from replica.measure.micro.node_job import MicroReport, NodeJob
 from replica.search.planner import Planner
 from replica.trainer.settings import TelemetrySettings
 from replica.trainer.temporary import kept_programs
@@ -315,7 +314,7 @@ async def _open(own: ReplicaContext) -> None:
 
     Messages are answered meanwhile, and heartbeats sent: a measurement takes minutes.
     """
-    measured = await own.measure_node() if own.measure_node is not None else Measured()
+    measured = await own.measure_node() if own.measure_node is not None else MicroReport()
     own.send(
         messages.Ready(
             writer=own.writer.name,

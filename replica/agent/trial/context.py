@@ -7,12 +7,12 @@ from functools import partial
 from aiperf.clock import Clock
 from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
-from aiperf.machine.micro_report import Measured
 from aiperf.machine.node import NodeFacts, describe_node
 from aiperf.records.history_files import HistoryWriter
 from aiperf.run_directory.paths import RunPaths
 from aiperf.wire.messages import Message
 from replica.agent.trial.trainer import StartTrainer
+from replica.measure.micro.node_job import MicroReport
 from replica.search.planner import Planner
 
 
@@ -34,7 +34,7 @@ class ReplicaContext:
     """Function that sends a message to the primary."""
     shares_devices: bool = True
     """False if an accelerator takes one process at a time: no ranks warm up next to others."""
-    measure_node: Callable[[], Awaitable[Measured]] | None = None
+    measure_node: Callable[[], Awaitable[MicroReport]] | None = None
     """Function that measures the node before this replica is ready; None: it is not asked for."""
     describe_node: Callable[[], NodeFacts] = describe_node
     """Function that gives the facts of this replica's node."""

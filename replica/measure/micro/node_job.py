@@ -15,7 +15,6 @@ from aiperf.config.sections.base import Precision
 from aiperf.config.settings import RunConfig
 from aiperf.errors import EXIT_DONE
 from aiperf.files import write_atomically
-from aiperf.machine.micro_report import Measured
 from aiperf.processes import SAFE_PATH, describe_exit, end_group, python_module
 from aiperf.records.chain import hash_of
 from aiperf.run_directory.micro_results import SUITE_PRECISIONS, NodeResult, claim_node, encoded, file_name, rows_of
@@ -34,6 +33,14 @@ COMPLAINT = "aiperf: "
 
 
 @dataclass(frozen=True, slots=True)
+class MicroReport:
+    """Result of the micro suite on a node: the SHA-256 of its file, or why there is none."""
+
+    digest: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeJob:
     """The suite of one node. `environment` lets it see the accelerators of the replica alone."""
 
@@ -44,26 +51,26 @@ class NodeJob:
     precision: Precision
     environment: Mapping[str, str]
 
-    async def measure(self) -> Measured:
+    async def measure(self) -> MicroReport:
         """Measure the node, unless another replica does or did. Raises nothing but cancellation."""
         try:
             return await self._measure()
         except Exception as error:
             log.warning("the node is not measured", exc_info=error)
-            return Measured(problem=f"{type(error).__name__}: {error}"[:LONGEST_PROBLEM])
+            return MicroReport(problem=f"{type(error).__name__}: {error}"[:LONGEST_PROBLEM])
 
-    async def _measure(self) -> Measured:
+    async def _measure(self) -> MicroReport:
         first = self._result(problems=(UNFINISHED,))
         # Replicas that share a node would disturb each other's measurement: the first one claims it
         # by creating its file.
         if not await asyncio.to_thread(claim_node, self.paths, first):
-            return Measured()
+            return MicroReport()
         log.info("the micro suite begins")
         result = await self._run()
         log.info("the micro suite has ended with %d results", len(result.results))
         data = encoded(result)
         await asyncio.to_thread(write_atomically, measured_file(self.paths, file_name(self.host)), data)
-        return Measured(hash_of(data), None if result.results else "; ".join(result.problems) or "no results")
+        return MicroReport(hash_of(data), None if result.results else "; ".join(result.problems) or "no results")
 
     def _result(self, **found: object) -> NodeResult:
         micro = self.config.micro

@@ -11,7 +11,6 @@ import pytest
 from aiperf import host
 from aiperf.clock import SystemClock
 from aiperf.errors import EnvironmentNotReadyError
-from aiperf.machine.micro_report import Measured
 from aiperf.records.bodies import TrialEnded
 from aiperf.records.chain import hash_of
 from aiperf.records.history_files import HistoryReader, HistoryWriter
@@ -30,6 +29,7 @@ from replica.agent.agent import Agent, make_context
 from replica.agent.storage import StorageReports
 from replica.agent.trial.context import ReplicaContext
 from replica.agent.trial.trainer import Trainer
+from replica.measure.micro.node_job import MicroReport
 from replica.search.planner import Memory, Planner
 from tests.support.hand_made import HandMadeRun
 
@@ -115,10 +115,10 @@ def test_a_replica_is_ready_when_its_node_is_measured(tmp_path: Path, stopped: b
     async def scenario() -> None:
         measuring, may_end = asyncio.Event(), asyncio.Event()
 
-        async def measure() -> Measured:
+        async def measure() -> MicroReport:
             measuring.set()
             await may_end.wait()
-            return Measured(digest="d" * 64, problem="noisy")
+            return MicroReport(digest="d" * 64, problem="noisy")
 
         async def start(request: object, log: Path) -> Trainer:
             raise AssertionError(request)

@@ -11,11 +11,10 @@ import psutil
 import pytest
 
 from aiperf.config.settings import load_config
-from aiperf.machine.micro_report import Measured
 from aiperf.records.chain import hash_of
 from aiperf.run_directory.micro_results import decoded_node
 from aiperf.run_directory.paths import RunPaths
-from replica.measure.micro.node_job import NodeJob
+from replica.measure.micro.node_job import MicroReport, NodeJob
 from tests.support.nodes.measured import ROWS
 from tests.support.runs import wait_for
 
@@ -37,7 +36,7 @@ def job(root: Path, program: str, replica: int = 0, limit_s: float = 300.0) -> S
     return ScriptedJob(config, RunPaths(root), replica, "n1", "mixed_bfloat16", {"SEEN": "1"}, program)
 
 
-def measured(root: Path, program: str, replica: int = 0) -> Measured:
+def measured(root: Path, program: str, replica: int = 0) -> MicroReport:
     return asyncio.run(job(root, program, replica).measure())
 
 
@@ -83,12 +82,12 @@ def test_one_replica_measures_a_node_once(tmp_path: Path) -> None:
     )
     first = measured(tmp_path, program)
     file = tmp_path / "micro" / "n1.json"
-    assert first == Measured(digest=hash_of(file.read_bytes()))
+    assert first == MicroReport(digest=hash_of(file.read_bytes()))
     result = decoded_node(file.read_bytes(), str(file))
     assert result.results == ROWS
     assert (result.replica, result.precision, result.problems) == (0, "bfloat16", ("tensorflow: one pass is odd",))
     # Another replica of the node, and the same one in a resumed run.
-    assert measured(tmp_path, program, replica=1) == measured(tmp_path, program) == Measured()
+    assert measured(tmp_path, program, replica=1) == measured(tmp_path, program) == MicroReport()
     assert count.read_text() == "1"
 
 
@@ -111,7 +110,7 @@ def test_a_suite_that_fails_is_reported_and_not_repeated(tmp_path: Path, program
     assert found.problem is not None
     assert found.problem.startswith(problem)
     assert decoded_node((tmp_path / "micro" / "n1.json").read_bytes(), "n1.json").results == ()
-    assert measured(tmp_path, f"print({RESULTS!r})") == Measured()
+    assert measured(tmp_path, f"print({RESULTS!r})") == MicroReport()
 
 
 def test_a_suite_that_takes_too_long_is_ended(tmp_path: Path) -> None:
