@@ -145,10 +145,15 @@ def share_of(found: Sequence[Accelerator], replica: int, share: int) -> tuple[Ac
 
     Neighbours by number are those with the fastest links between them, on boards of two or four.
     """
-    own, count = replica % share, len(found)
+    return tuple(found[number] for number in numbers_of_share(len(found), replica, share))
+
+
+def numbers_of_share(count: int, replica: int, share: int) -> range:
+    """The places of a replica's accelerators among the `count` of a node (`share_of`)."""
+    own = replica % share
     if count < share:
-        return (found[own % count],) if found else ()
-    return tuple(found[own * count // share : (own + 1) * count // share])
+        return range(own % count, own % count + 1) if count else range(0)
+    return range(own * count // share, (own + 1) * count // share)
 
 
 def sharers_of(accelerators: int, replica: int, share: int) -> int:

@@ -14,6 +14,7 @@ from aiperf.errors import EnvironmentNotReadyError
 from aiperf.host import ranges, this_host
 from aiperf.machine.accelerators import find_accelerators, lost_accelerators, node_accelerators
 from aiperf.machine.description import describe_parts
+from aiperf.machine.vendors import listed_here
 
 PACKAGES = (
     "tensorflow",
@@ -64,9 +65,10 @@ def describe_node(folders: Mapping[str, Path] = MappingProxyType({})) -> NodeFac
         facts["accelerator"] = found[0].name
         facts["accelerator_memory_bytes"] = found[0].memory_bytes
         facts["accelerator_driver"] = found[0].driver
-        near = (ranges(host.cpus_near(each.address)) for each in found)
+        here = listed_here()
+        near = (ranges(host.cpus_near(each.address)) for each in (here[1] if here is not None else ()))
         if cpus := "; ".join(dict.fromkeys(filter(None, near))):
-            facts["accelerator_cpus"] = cpus[:MOST_TEXT]
+            facts["accelerator_cpus"] = cpus
     return facts
 
 

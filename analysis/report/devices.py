@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aiperf.machine.accelerators import numbers_of_share
 from aiperf.rules.devices import DEVICES, Device, core_peak, find_device
 from analysis.reading.run_data import RunData
 
@@ -125,9 +126,7 @@ def devices_of(data: RunData, replica: int) -> int:
     if facts is None or not facts.accelerators:
         return 0
     share = replicas_of_node(data)
-    # As the agents share them (`aiperf.machine.accelerators.share_of`): every share-th one.
-    own = len(range(replica % share, facts.accelerators, share))
-    return data.manifest.config.replica.nodes * max(1, own)
+    return data.manifest.config.replica.nodes * len(numbers_of_share(facts.accelerators, replica, share))
 
 
 def replicas_of_node(data: RunData) -> int:

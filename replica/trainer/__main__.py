@@ -156,7 +156,7 @@ class Rank:
         if framework.accelerators():
             gc.collect()  # what was left of warming up may hold memory of a device
         else:
-            yield_to_warm_up()  # next to accelerators, which wait for what this process starts
+            yield_to_warm_up()  # not next to accelerators, which wait for what this process starts
         gc.freeze()  # the objects of framework and model stay: the collector need not visit them again
         gc.enable()
         early = training.run(begin, self._channel)

@@ -196,7 +196,7 @@ def _uncut(gpu: Accelerator) -> str:
     """The complaint about a GPU that is to be cut into slices and has none; empty otherwise."""
     if _slices(gpu) != ():
         return ""
-    cut, undo = f"nvidia-smi mig -i {gpu.index} -cgi PROFILE", f"nvidia-smi -i {gpu.index} -mig 0"
+    cut, undo = f"nvidia-smi mig -i {gpu.index} -cgi PROFILE -C", f"nvidia-smi -i {gpu.index} -mig 0"
     return f"GPU {gpu.index}: MIG is on, and it has no slice: {cut}, or {undo}"
 
 

@@ -60,23 +60,33 @@ def _trainings(data: RunData) -> dict[int, list[Places]]:
     return found
 
 
+MOST_LISTS = 64
+"""Lists of CPUs in a fact that are read; processors have fewer memory domains."""
+
+
 def _recorded(data: RunData, replica: int, fact: str) -> list[int]:
-    """The lists of CPUs in a fact of a replica's node; none if it has none, or others."""
+    """The lists of CPUs in a fact of a replica's node; none if it has none, or something else."""
     facts = data.system.get(str(replica))
     text = facts.as_recorded().get(fact) if facts is not None else None
-    lists = text.split("; ") if isinstance(text, str) else []
-    return [mask_of(each) for each in lists if re.fullmatch(CPU_LIST, each)]
+    lists = text.split("; ", MOST_LISTS) if isinstance(text, str) else []
+    known = len(lists) <= MOST_LISTS and all(re.fullmatch(CPU_LIST, each) for each in lists)
+    return [mask_of(each) for each in lists] if known else []
 
 
 def _asked(data: RunData, replica: int) -> int:
     """The CPUs that the agent of a replica may use; 0: unknown."""
-    return next(iter(_recorded(data, replica, "cpu_affinity")), 0)
+    found = _recorded(data, replica, "cpu_affinity")
+    return found[0] if len(found) == 1 else 0
 
 
 def _near(data: RunData, replica: int) -> frozenset[int]:
-    """The CPUs at each of a replica's accelerators, of those that its agent may use."""
+    """The CPUs at each of the node's accelerators, of those that an agent may use.
+
+    None if others are left: then ranks do not stay at their accelerators.
+    """
     asked = _asked(data, replica)
-    return frozenset(mask & asked for mask in _recorded(data, replica, "accelerator_cpus")) - {0, asked}
+    found = frozenset(mask & asked for mask in _recorded(data, replica, "accelerator_cpus"))
+    return found - {0, asked} if reduce(or_, found, 0) == asked else frozenset()
 
 
 def _of_replica(

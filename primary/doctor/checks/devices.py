@@ -27,7 +27,7 @@ def _remark(facts: Examination, config: RunConfig) -> Remark:
         return Remark(facts.replica, "warning", "not examined: the node cannot work (see nodes)", "aiperf doctor")
     if facts.exclusive and config.replica.warm_up:
         text = "an accelerator is in exclusive-process mode: the next trial's ranks do not warm up next to others"
-        return Remark(facts.replica, "warning", text, "--set replica.warm_up=false, or nvidia-smi -c DEFAULT (as root)")
+        return Remark(facts.replica, "warning", text, "nvidia-smi -c DEFAULT (as root)")
     devices, configured = facts.framework.devices, config.replica.accelerator_memory_gib
     if devices and not facts.node["accelerators"] and configured is None:
         text = f"{facts.framework.version} sees {_counted(devices)}: {SILENT}"

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED
 from aiperf.errors import LaunchError
 from primary.allocations import Allocation
 
@@ -56,10 +57,13 @@ def _flux(request: RemoteCommand) -> list[str]:
         raise LaunchError(
             f"replica.per_node = {request.per_node}: {request.allocation.title} has {cpus} cores on {request.host}"
         )
-    share = [f"--cores-per-task={cpus // request.per_node}"]
-    if gpus and gpus >= request.per_node:
-        share.append(f"--gpus-per-task={gpus // request.per_node}")
-    return [*one, *share, *request.command]
+    share, count = [f"--cores-per-task={cpus // request.per_node}"], request.per_node
+    # The agent is told what is its own already.
+    divided = [f"{CPUS_DIVIDED}={count}"]
+    if gpus and gpus >= count:
+        share.append(f"--gpus-per-task={gpus // count}")
+        divided.append(f"{GPUS_DIVIDED}={count}")
+    return [*one, *share, "env", *divided, *request.command]
 
 
 REMOTE_STARTERS = {

@@ -19,8 +19,12 @@ from replica.trainer.starters.groups import Groups, Program, start_groups
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Variables that choose the network of Gloo and NCCL."""
 
-EXCHANGE_GRACE_S = 60.0
-"""Seconds by which an exchange of tensors may last longer than the agent waits for a report."""
+LEAST_EXCHANGE_LIMIT_S = 1800.0
+"""Least limit of an exchange of tensors, which is Gloo's own.
+
+It is more than twice `replica.trial_silence`: a rank that the others wait for is missed by the
+agent first, which knows the cause, although each of a rank's waits for storage is told of.
+"""
 
 ON_THIS_NODE = ("none", "processes")
 """Starters that start ranks of this node alone."""
@@ -80,8 +84,7 @@ class RankSetup:
             cpu_threads=self.cpu_threads,
             accelerator_part=self.accelerator_part,
             sharers=self.sharers,
-            # A rank that waits for longer is missed by the agent first, which knows the cause.
-            exchange_limit_s=self.config.replica.trial_silence + EXCHANGE_GRACE_S,
+            exchange_limit_s=max(LEAST_EXCHANGE_LIMIT_S, 2 * self.config.replica.trial_silence),
             takes_unlisted=self.config.replica.accelerator_memory_gib is not None,
             telemetry=self.telemetry,
             patience_s=patience_s,

@@ -138,6 +138,9 @@ class RankSocket:
 END_GRACE_S = 5.0
 """Seconds after SIGTERM in which ranks may end by themselves."""
 
+EXIT_S = 60.0
+"""Seconds in which ranks that have trained may end: starters wait for those of all nodes."""
+
 
 class TrainerProcess(Trainer):
     """The agent's handle on the ranks of one training, which are a process group of their own.
@@ -241,7 +244,7 @@ class TrainerProcess(Trainer):
     async def _note_exit(self) -> None:
         """Give ranks that have trained time to end, and log if they do not end well."""
         try:
-            async with asyncio.timeout(END_GRACE_S):
+            async with asyncio.timeout(EXIT_S):
                 code = await self._process.wait()
         except TimeoutError:
             log.warning("a trainer that has trained does not end; %s", self._tail())

@@ -216,7 +216,7 @@ def test_ranks_on_cpus_are_not_accelerators(tmp_path: Path) -> None:
     ("overrides", "nodes", "own", "total"),
     [
         ({}, {"r0": ("n1", 8)}, [8], 8),
-        ({"run.replicas": 2}, {"r0": ("n1", 3), "r1": ("n1", 3)}, [2, 1], 3),
+        ({"run.replicas": 2}, {"r0": ("n1", 3), "r1": ("n1", 3)}, [1, 2], 3),
         ({"run.replicas": 2}, {"r0": ("n1", 1), "r1": ("n1", 1)}, [1, 1], 1),
         ({"run.replicas": 2, "run.launcher": "ssh"}, {"r0": ("n1", 4), "r1": ("n2", 4)}, [4, 4], 8),
         (

@@ -89,7 +89,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     "driver is silent": ("devices", {"node": {**NODE, "accelerators": 0}, "accelerators": ()}, "failed",
                          f"tensorflow 2.21.0 sees 4 x {GPU}: the library of their driver does not answer",
                          "replica.accelerator_memory_gib"),
-    "exclusive mode": ("devices", {"exclusive": True}, "warning", "exclusive-process mode", "replica.warm_up=false"),
+    "exclusive mode": ("devices", {"exclusive": True}, "warning", "exclusive-process mode", "nvidia-smi -c DEFAULT"),
     "a rank on the CPU": ("devices", {"probe": replace(PROBE, devices=(GPU, "cpu"))}, "failed",
                           "a rank of the probe computed on the CPU", "replica.agent.examine.framework"),
     "another framework": ("frameworks", {"frameworks": {"jax": "jax 0.10.2: no accelerators"}}, "ok",

@@ -1,7 +1,7 @@
 """Crops of encoded images by NVIDIA DALI: by nvJPEG on an NVIDIA GPU, else by libjpeg-turbo.
 
 DALI decodes the box alone, resizes and flips it, on threads of its own. Boxes and flips are those
-of `Crops`; on CPUs its pixels differ from those of libjpeg and OpenCV by a level of 255.
+of `Crops`; on CPUs its pixels differ from those of libjpeg and OpenCV by a level or two of 255.
 """
 
 import logging

@@ -113,8 +113,8 @@ def test_a_lost_card_costs_no_other_and_is_named(monkeypatch: pytest.MonkeyPatch
     facts = describe_node()
     assert (facts["accelerators"], facts["lost_accelerators"]) == (3, "GPU 2: GPU is lost")
     config = load_config(overrides={"run.dataset": "digits"})
-    (warning,) = (text for text in PlacementCheck(config, 1).look({0: facts}) if "lost" in text)
-    assert "of replica 0 has lost accelerators: GPU 2: GPU is lost; reset or restart it" in warning
+    (warning,) = (text for text in PlacementCheck(config, 1).look({0: facts}) if "GPU is lost" in text)
+    assert "of replica 0 has accelerators without use: GPU 2: GPU is lost; reset a lost one, or restart" in warning
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_numbers_name_no_whole_gpu_next_to_one_that_is_cut(monkeypatch: pytest.M
     assert [each.word for each in found] == ["MIG-0-0", "MIG-0-1", "GPU-1"]
     assert own_accelerator(2, {})["CUDA_VISIBLE_DEVICES"] == "GPU-1"
     (uncut,) = lost_accelerators()
-    assert uncut.startswith("GPU 2: MIG is on, and it has no slice: nvidia-smi mig -i 2 -cgi")
+    assert uncut.startswith("GPU 2: MIG is on, and it has no slice: nvidia-smi mig -i 2 -cgi PROFILE -C, or")
     # All of them cut, or none: numbers are right, and stay.
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda gpu: [0, 0])
     assert [each.word for each in find_accelerators({})] == ["0", "1", "2"]

@@ -62,6 +62,17 @@ def test_ranks_that_stay_at_their_accelerators_are_as_asked(tmp_path: Path) -> N
     assert cpus_of_ranks(data) == {}, "they leave none of the agent's CPUs idle"
 
 
+@pytest.mark.parametrize(
+    "near",
+    ["0-31", "0-31; 32-47", "all", "0-31; 32-63; " + "; ".join(["9999"] * 100_000)],
+    ids=["at-one-socket", "not-all", "words", "hostile"],
+)
+def test_ranks_that_no_accelerator_keeps_on_these_cpus_are_remarkable(tmp_path: Path, near: str) -> None:
+    (part,) = parts_of(tmp_path, (RankPlace("n1", "0-31", "0"),), near=near)
+    assert part.remark == "bound to 32 of the 64 CPUs of its agent"
+    assert cpus_of_ranks(read_run(RunPaths(tmp_path))) == {0: 32}
+
+
 def test_ranks_of_two_replicas_that_something_bound_to_the_same_cpus_come_first(tmp_path: Path) -> None:
     free, bound = (RankPlace("n2", "0-63", ""),), (RankPlace("n1", "0-3", ""),)
     first, second, third = parts_of(tmp_path, free, bound, bound)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from aiperf.config.placement import CPUS_DIVIDED, GPUS_DIVIDED
 from aiperf.config.sections.cluster import EnvironmentSection
 from aiperf.config.settings import load_config
 from aiperf.errors import LaunchError
@@ -210,8 +211,22 @@ def test_command_lines_of_the_starters() -> None:
     fixed = ["run", "--unbuffered", "--requires=host:b", "--nodes=1", "--ntasks=1"]
     assert words("Flux") == [*fixed, "--exclusive", *COMMAND]
     half = words("Flux", 2, cpus=(64, 9), gpus=(0, 4))
-    assert half == [*fixed, "--cores-per-task=4", "--gpus-per-task=2", *COMMAND]
-    assert words("Flux", 2, cpus=(32, 8), gpus=(4, 0)) == [*fixed, "--cores-per-task=4", *COMMAND]
+    assert half == [
+        *fixed,
+        "--cores-per-task=4",
+        "--gpus-per-task=2",
+        "env",
+        f"{CPUS_DIVIDED}=2",
+        f"{GPUS_DIVIDED}=2",
+        *COMMAND,
+    ]
+    assert words("Flux", 2, cpus=(32, 8), gpus=(4, 0)) == [
+        *fixed,
+        "--cores-per-task=4",
+        "env",
+        f"{CPUS_DIVIDED}=2",
+        *COMMAND,
+    ]
     with pytest.raises(LaunchError, match=r"replica\.per_node = 2: Flux job 1 has None cores on b"):
         words("Flux", 2)
 

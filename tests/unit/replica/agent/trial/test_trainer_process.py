@@ -122,7 +122,7 @@ def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path) ->
 def test_what_happens_to_a_rank_after_the_end_of_its_training_is_no_failure(
     program: str, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replica.agent.trial.trainer_process.END_GRACE_S", 0.01 if said.startswith("has") else 600)
+    monkeypatch.setattr("replica.agent.trial.trainer_process.EXIT_S", 0.01 if said.startswith("has") else 600)
     done = TrainerDone(monotonic_ms=1, early=False)
     late = TrainerFailed(monotonic_ms=2, kind="error", reason="while it ended")
     assert asyncio.run(messages_of(program, tmp_path, done, late)) == [done]
