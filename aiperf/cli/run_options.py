@@ -27,7 +27,7 @@ SHORTHANDS = {
     "duration": ("run.duration", "TIME", "wall time of the run: 90s, 5m, 1h30m, 12h"),
     "dataset": ("run.dataset", "NAME", "data set: imagenet, digits (embedded) or images (any)"),
     "data_dir": ("run.data_dir", "DIR", "directory of the data set (see: aiperf dataset)"),
-    "framework": ("training.framework", "NAME", "framework that trains: tensorflow, jax or torch"),
+    "framework": ("training.framework", "NAME", f"framework that trains: {' or '.join(TRAITS)}"),
     "suite": ("run.suite", "NAME", "automl, or science: scientific workloads (docs/science.md)"),
     "workload": ("science.workloads", "NAME[,NAME]", "workloads of the scientific suite"),
     "instances": ("science.instances", "N", "models of each scientific workload"),
