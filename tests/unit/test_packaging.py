@@ -443,7 +443,7 @@ def test_the_workflow_runs_what_the_repository_runs() -> None:
     (run,) = (step["run"] for step in job["steps"] if "run" in step)
     assert run.startswith("sudo ") and run.endswith(" make ${{ matrix.target }}"), "only root installs Debian packages"
     jobs = [(each["python"], each["target"]) for each in job["strategy"]["matrix"]["include"]]
-    assert jobs == [("3.11", "test"), ("3.12", "unit"), ("3.13", "unit"), ("3.11", "run")]
+    assert jobs == [("3.11", "test"), ("3.12", "contract"), ("3.13", "contract"), ("3.11", "run")]
     assert {python for python, _ in jobs} == {*re.findall(r"Python :: (3\.\d+)", SETUP["metadata"]["classifiers"])}
     assert "make test" in (ROOT / ".ci" / "run").read_text()
 
