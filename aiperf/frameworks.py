@@ -1,7 +1,4 @@
-"""The frameworks that train: how users install them, and imports without what no training needs.
-
-Among them is the library that decodes images for frameworks, if it is not the usual one.
-"""
+"""Frameworks and the decoder of images: how users install them, and imports of what is needed."""
 
 import importlib
 import importlib.util
@@ -34,9 +31,9 @@ def missing_packages(config: "RunConfig") -> list[str]:
     """The reasons why this Python cannot train what a run trains, each with its remedy."""
     if config.training.trainer != "keras":
         return []
-    decodes = config.needs_data and config.run.data_dir is not None  # digits have no files
-    decoder = config.training.decoder if decodes else ""
-    reasons = (why_not_installed(config.training.framework), why_no_decoder(decoder))
+    reasons = [why_not_installed(config.training.framework)]
+    if config.needs_data and config.run.data_dir is not None:  # digits have no files
+        reasons.append(why_no_decoder(config.training.decoder))
     return [reason for reason in reasons if reason is not None]
 
 

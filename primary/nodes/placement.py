@@ -87,9 +87,7 @@ class PlacementCheck:
         for replica, facts in sorted(nodes.items()):
             if (lost := facts.get("lost_accelerators")) and self._is_new("lost", (node_of(facts), lost)):
                 where = f"node {node_of(facts)} of replica {replica}"
-                found[f"{where} has accelerators without use: {lost}; reset a lost one, or restart the node"] = (
-                    replica,
-                )
+                found[f"{where} has unusable accelerators: {lost}; reset a lost one, or restart the node"] = (replica,)
         return found
 
     def _gpu_remedy(self, has: int) -> str:

@@ -86,8 +86,8 @@ class Nvidia:
             return ()
         asked(pynvml.nvmlShutdown)
         with _opened() as opened:
-            found = [*map(_described, range(_count() if opened else 0))]
-            return tuple(one for one in (each if isinstance(each, str) else _uncut(each) for each in found) if one)
+            found = map(_described, range(_count() if opened else 0))
+            return tuple(filter(None, (each if isinstance(each, str) else _uncut(each) for each in found)))
 
     @classmethod
     def visible(cls, found: Sequence[Accelerator], environment: Mapping[str, str]) -> tuple[Accelerator, ...]:

@@ -22,8 +22,8 @@ INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 LEAST_EXCHANGE_LIMIT_S = 1800.0
 """Least limit of an exchange of tensors, which is Gloo's own.
 
-It is more than twice `replica.trial_silence`: a rank that the others wait for is missed by the
-agent first, which knows the cause, although each of a rank's waits for storage is told of.
+The limit is at least twice `replica.trial_silence`: a rank that the others wait for is missed by
+the agent first, which knows the cause, although each of a rank's waits for storage is told of.
 """
 
 ON_THIS_NODE = ("none", "processes")

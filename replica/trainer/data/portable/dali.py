@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nvidia.dali import fn, types
 from nvidia.dali.pipeline import Pipeline
 
+from aiperf.answers import in_one_line
 from aiperf.machine.vendors import VENDORS
 from replica.trainer.data.portable.crops import Crop, Crops, Pixels
 from replica.trainer.failures import is_out_of_memory
@@ -76,7 +77,8 @@ class DaliDecoder:
             if not is_refusal(error):
                 raise
             # DALI does not say which image it was: libjpeg reads all of them, and says it.
-            log.warning("a batch is decoded by libjpeg, as DALI refuses one of its images: %s", short(error))
+            said = in_one_line(str(error).partition("Stacktrace")[0])
+            log.warning("a batch is decoded by libjpeg, as DALI refuses one of its images: %s", said)
             crops.fill(pixels)
 
     def _run(self, images: list[NDArray[np.uint8]], wanted: list[Crop], side: int) -> Pixels:
@@ -111,11 +113,6 @@ def is_refusal(error: RuntimeError) -> bool:
     """True if DALI cannot decode an image, and nothing is wrong with it or its GPU."""
     text = str(error)
     return any(words in text for words in REFUSALS) and "CUDA" not in text and not is_out_of_memory(error)
-
-
-def short(error: RuntimeError) -> str:
-    """DALI's message in one line, without its stack."""
-    return " ".join(str(error).partition("Stacktrace")[0].split())[:300]
 
 
 def _sees_gpu() -> bool:

@@ -114,7 +114,7 @@ def test_a_lost_card_costs_no_other_and_is_named(monkeypatch: pytest.MonkeyPatch
     assert (facts["accelerators"], facts["lost_accelerators"]) == (3, "GPU 2: GPU is lost")
     config = load_config(overrides={"run.dataset": "digits"})
     (warning,) = (text for text in PlacementCheck(config, 1).look({0: facts}) if "GPU is lost" in text)
-    assert "of replica 0 has accelerators without use: GPU 2: GPU is lost; reset a lost one, or restart" in warning
+    assert "of replica 0 has unusable accelerators: GPU 2: GPU is lost; reset a lost one, or restart" in warning
 
 
 @pytest.mark.parametrize(
