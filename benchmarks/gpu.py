@@ -12,6 +12,7 @@ runs in a process of its own.
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -272,6 +273,7 @@ def tensorflow_loss(weights: dict[str, Any], moving: dict[str, Any], images: Any
 
 def tensorflow_loop(variant: str, job: Job) -> tuple[Step, Wait, str]:
     """TensorFlow: one graph, with or without XLA."""
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # by itself it takes oneDNN on some processors only
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")

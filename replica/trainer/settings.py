@@ -17,7 +17,7 @@ TRAINING_NICENESS = 5
 _FRAMEWORK_PREFIXES = (
     "TF_", "XLA_", "JAX_", "TORCH_", "PYTORCH_", "NVIDIA_", "CUDA_", "CUDNN_", "HOROVOD_", "NCCL_", "OMP_", "KERAS_",
     "TORCHINDUCTOR_", "TRITON_", "HIP_", "ROCR_", "MIOPEN_", "HSA_", "RCCL_", "UCX_", "GLOO_", "ZE_", "ONEAPI_",
-    "SYCL_", "FI_", "OFI_NCCL_", "RDMAV_",
+    "SYCL_", "FI_", "OFI_NCCL_", "RDMAV_", "ONEDNN_",
 )  # fmt: skip
 _SECRET_WORDS = ("SECRET", "TOKEN", "PASSWORD", "API_KEY")
 _VALUE_CHARACTERS = 200

@@ -68,6 +68,26 @@ def test_frameworks_and_keras_work_without_them(framework: str) -> None:
     assert (version[:2], loaded, backend, later) == ("2.", [], framework, "matplotlib")
 
 
+ONEDNN = """
+import os
+from aiperf.frameworks import import_lean
+tf = import_lean("tensorflow")
+from tensorflow.python.util import _pywrap_util_port as port
+print(int(port.IsMklEnabled()), os.environ["TF_ENABLE_ONEDNN_OPTS"])
+"""
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [({}, "1 1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0 0")])
+def test_tensorflow_uses_onednn_on_every_processor_unless_a_user_forbids_it(
+    chosen: dict[str, str], expected: str
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    done = subprocess.run(
+        [sys.executable, "-c", ONEDNN], stdout=subprocess.PIPE, text=True, check=True, env={**environment, **chosen}
+    )
+    assert done.stdout.strip() == expected
+
+
 def test_an_import_is_not_interrupted_by_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toy_implementation.py").write_text("import gc\nfound = gc.isenabled()\n")
     monkeypatch.syspath_prepend(tmp_path)

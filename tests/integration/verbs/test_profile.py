@@ -4,7 +4,7 @@ import html
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,6 @@ from tests.support.folders import ROOT
 from tests.support.hand_made import HandMadeRun, aiperf
 from tests.support.trainings.installed import need_frameworks
 from workloads.networks import NETWORKS
-
-
-@pytest.fixture(scope="module", autouse=True)
-def recording() -> Iterator[None]:
-    """TensorFlow's allocator records with oneDNN alone, which is the default with AVX-512."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
-        yield
 
 
 @pytest.fixture(scope="module")
