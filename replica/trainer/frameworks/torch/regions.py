@@ -73,6 +73,28 @@ class Normalise:
         return found[0], found[1].detach(), found[2].detach()
 
 
+class _RectifiedOnCpu(torch.autograd.Function):  # type: ignore[misc]  # PyTorch gives it no type
+    """ReLU that a compiler differentiates by its output, which the next layer keeps anyway.
+
+    By PyTorch's own formula the compiler keeps a mask, too: a byte for each value. Its code for
+    CPUs writes these bytes at a tenth of the speed of all else. An accelerator writes them as fast,
+    and its backward pass has less to read of them than of the output.
+    """
+
+    @staticmethod
+    def forward(context: Any, images: Tensor) -> Tensor:
+        """Compute max(x, 0)."""
+        output = torch.relu(images)
+        context.save_for_backward(output)
+        return output
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        """Pass the gradient on where the output is positive."""
+        # Not by a comparison: the compiler would make it in the forward pass, and keep the mask.
+        return gradient * torch.sign(context.saved_tensors[0])
+
+
 @dataclass(frozen=True)
 class Rectify:
     """ReLU; `owned` if nothing else reads its input, which may be overwritten then."""
@@ -82,7 +104,9 @@ class Rectify:
 
     def __call__(self, mode: Mode, inputs: Sequence[Tensor], own: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Compute max(x, 0)."""
-        return (torch.relu_(inputs[0]) if self.owned and not mode.fused else torch.relu(inputs[0]),)
+        if mode.fused:
+            return ((_RectifiedOnCpu.apply if inputs[0].is_cpu else torch.relu)(inputs[0]),)
+        return (torch.relu_(inputs[0]) if self.owned else torch.relu(inputs[0]),)
 
 
 @dataclass(frozen=True)
