@@ -131,6 +131,9 @@ class EpochFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     those of all ranks are summed: waits for slower ranks are a part. None: one rank has no other,
     and not every framework can tell it apart.
     """
+    compiled: Name | None = None
+    """The compiled parts of the steps, as in `BuiltFacts`, if they are no longer those last named:
+    a graph is captured in the first epoch, and that may fail."""
     correct_trained: Many | None = None
     """Trained images whose top-1 class was right as they were trained; None: not counted.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiperf.cli.packages import to_install
 from aiperf.config.frameworks import TRAITS
+from aiperf.host import this_host
 from aiperf.registry import uncollected
 
 if TYPE_CHECKING:
@@ -61,10 +62,11 @@ def import_lean(name: str) -> Any:
     """
     if (loaded := sys.modules.get(name)) is not None:
         return loaded
-    if name == "tensorflow":
+    if name == "tensorflow" and "sse4_1" in this_host().cpu_flags():
         # By itself TensorFlow takes oneDNN, which has kernels from SSE4.1 on, only on processors
         # with AVX512-VNNI or later instructions (`IsMKLEnabled` in its util/util.cc). Its own
-        # kernels train ResNet-50 at 32 x 32 at a fifth of that speed (docs/performance.md).
+        # kernels train ResNet-50 at 32 x 32 at a fifth of that speed (docs/performance.md). On ARM
+        # few processors have fast kernels in oneDNN, and TensorFlow knows them.
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     without_jax = name == "tensorflow" or (name == "keras" and os.environ.get("KERAS_BACKEND") != "jax")
     with uncollected(), hidden(*UNUSED, *(("jax",) if without_jax else ())):

@@ -51,8 +51,9 @@ _FURTHER = attrgetter(
     "test_images",
     "test_measures",
     "sampled_images",
+    "compiled",
 )
-_NOTHING = (None,) * 8  # what `_FURTHER` gives of most epochs
+_NOTHING = (None,) * 9  # what `_FURTHER` gives of most epochs
 
 
 def places_of(marks: Marks) -> list[int]:
@@ -85,7 +86,7 @@ class Epochs:
     `measured`: loss, validation loss, learning rate, seconds of waiting for images (NaN: not
     measured). `hashes`: of the rows of its steps and of its
     weights, empty if there are none. `further`: a quality that is not an accuracy, the measures
-    of a scientific workload, and the hashes of states, or None.
+    of a scientific workload, the hashes of states, and what is compiled, or None.
     """
 
     whole: Numbers = field(default_factory=lambda: rows_of(10))
@@ -133,6 +134,7 @@ class Epochs:
             test_images=tested[0],
             test_measures=tested[1],
             sampled_images=tested[2],
+            compiled=tested[3],
         )
 
     def stamped(self, row: int) -> Stamped[EpochCompleted]:

@@ -237,6 +237,8 @@ class Training:
         self._exchanged_s: float | None = None
         self._evidence = Evidence(None, inputs.collective.rank)
         self._hasher = ThreadPoolExecutor(1)
+        self._compiled: str | None = None
+        """The compiled parts of the steps that were last reported."""
 
     def warm_up(self) -> None:
         """Compile the steps, and fetch the first batch.
@@ -245,6 +247,7 @@ class Training:
         """
         whole, own = self._request.batch_size, len(self._share.of(self._images.train_images))
         self._steps.prepare(self._blank, (min(whole, own), own % whole))  # whole batches, and the last one
+        self._compiled = self._steps.compiled()
         self._epochs.open(1)
 
     def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:
@@ -336,6 +339,8 @@ class Training:
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
         facts = replace(facts, correct_trained=correct, **seconds_of(self._epochs.waited_s, self._exchanged_s))
         facts = self._judge_finally(facts, so_far, report)
+        if (compiled := self._steps.compiled()) != self._compiled:
+            facts, self._compiled = replace(facts, compiled=compiled), compiled
         if hashed is not None:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hashed.result())
         return facts, weights

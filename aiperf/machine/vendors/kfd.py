@@ -25,6 +25,18 @@ def read_nodes(root: Path) -> list[dict[str, int]]:
     return [each for each in found if each.get("simd_count")]
 
 
+CHANNELS_LAST = (90010, 90402, 90500)
+"""Architectures, as the driver numbers them, that convolve faster if channels are innermost in
+memory: gfx90a (MI200), gfx942 (MI300), gfx950 (MI350). Radeons are much slower with that (pull
+request 170947 of PyTorch)."""
+
+
+def are_fast_channels_last(root: Path) -> bool:
+    """True if the node has GPUs that compute fastest on images with their channels innermost."""
+    # Not all: a small GPU inside of a CPU trains nothing.
+    return any(each.get("gfx_target_version") in CHANNELS_LAST for each in read_nodes(root))
+
+
 def numbers(root: Path) -> dict[str, int] | None:
     """The numbers of the GPUs that this process is given, by PCI address such as "0000:03:00.0".
 

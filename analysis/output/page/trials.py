@@ -56,9 +56,12 @@ def _facts(data: RunData, trial: TrialPart) -> dict[str, str]:
 
 
 def _compiled(data: RunData, number: int) -> str:
-    """The parts that its trainer compiled, as the trainer said; empty if no record says it."""
+    """The parts that its trainer compiled, as the trainer last said; empty if no record says it."""
     entry = data.ledger.trials.get(number)
-    return (entry.built.compiled or "") if entry is not None and entry.built is not None else ""
+    if entry is None or entry.built is None:
+        return ""
+    later = [text for epoch in entry.epochs.values() if (text := epoch.body.compiled) is not None]
+    return [entry.built.compiled or "", *later][-1]
 
 
 def _value(value: float | str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aiperf.clock import Clock
+from aiperf.config.frameworks import TRAITS
 from aiperf.errors import EXIT_DONE, AiperfError, EnvironmentNotReadyError, TrialFailedError
 from aiperf.examination import (
     NO_PROBE,
@@ -122,15 +123,15 @@ def _reason_to_skip(request: ExamineRequest, facts: Examination) -> str | None:
         "the framework cannot be loaded": facts.framework_problem,
         "the data set is not as it should be": facts.data_problem,
         "the batch does not fit into the memory": facts.memory.refusal if facts.memory is not None else None,
-        "the ranks cannot be started": facts.starter_problem or _horovod_problem(facts),
+        "the ranks cannot be started": facts.starter_problem or _horovod_problem(request, facts),
         "the file system of the run is not usable": facts.folder_problem,
     }
     return "; ".join(name for name, problem in reasons.items() if problem is not None) or None
 
 
-def _horovod_problem(facts: Examination) -> str | None:
-    uses_it = facts.framework is not None and facts.framework.version.startswith("tensorflow")
-    missing = facts.ranks > 1 and facts.framework is not None and uses_it and facts.framework.horovod is None
+def _horovod_problem(request: ExamineRequest, facts: Examination) -> str | None:
+    uses_it = facts.ranks > 1 and TRAITS[request.config.training.framework].takes_horovod
+    missing = uses_it and facts.framework is not None and facts.framework.horovod is None
     return "Horovod cannot be loaded" if missing else None
 
 

@@ -88,6 +88,23 @@ def test_tensorflow_uses_onednn_on_every_processor_unless_a_user_forbids_it(
     assert done.stdout.strip() == expected
 
 
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"), [("flags : fpu sse4_1 avx2\n", "1"), ("Features : asimd sve\n", None)]
+)
+def test_the_choice_of_kernels_is_left_to_tensorflow_on_processors_of_arm(
+    cpuinfo: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(cpuinfo)
+    monkeypatch.setattr("aiperf.host.ROOT", tmp_path)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "")  # so that it is put back
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setattr("importlib.import_module", lambda name: json)
+    import_lean("tensorflow")
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == expected
+
+
 def test_an_import_is_not_interrupted_by_collections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toy_implementation.py").write_text("import gc\nfound = gc.isenabled()\n")
     monkeypatch.syspath_prepend(tmp_path)

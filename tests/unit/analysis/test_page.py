@@ -214,12 +214,15 @@ def test_no_meaning_is_in_a_title_which_phones_and_keyboards_never_show() -> Non
     assert {name: found for name, found in titled.items() if found} == {}
 
 
-def test_the_details_of_a_trial_say_what_was_compiled(tmp_path: Path) -> None:
-    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1)
-    run.built(1, compiled="33 regions, each shape once").at(40).epoch(1, 1).end(100)
+@pytest.mark.parametrize(
+    ("later", "shown"), [(None, "regions, graph"), ("regions, no graph (no memory)", "regions, no graph (no memory)")]
+)
+def test_the_details_of_a_trial_say_what_was_compiled_in_the_end(tmp_path: Path, later: str | None, shown: str) -> None:
+    run = HandMadeRun(tmp_path).at(0).release(100).at(1).start_trial(1).built(1, compiled="regions, graph")
+    run.at(40).epoch(1, 1, compiled=later).at(60).epoch(1, 2).end(100)
     data = read_run(run.paths)
     (details,) = trial_details(data, [*build_report(data).trials])
-    assert ["compiled", "33 regions, each shape once"] in details["facts"]
+    assert ["compiled", shown] in details["facts"]
 
 
 def test_the_curve_of_a_trial_has_the_accuracy_on_training_images_if_it_was_counted(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ class Torch:
 
         It takes no more than `part` of it: graphs of steps keep memory of their own.
 
-        NVIDIA's and AMD's libraries try all their convolutions once for each shape.
+        NVIDIA's library tries all its convolutions once for each shape.
         """
         if (kind := _accelerator()) is not None:
             # Keras itself knows CUDA's and Intel's, and would compute on the CPU next to others.
@@ -72,8 +72,10 @@ class Torch:
         torch.set_num_interop_threads(cpu_threads)
         if self.accelerators():
             torch.accelerator.set_device_index(local_rank % self.accelerators())
-            # Shapes are fixed but for an epoch's last batch: trying all algorithms once pays.
-            torch.backends.cudnn.benchmark = True
+            # Shapes are fixed but for an epoch's last batch: trying all algorithms once pays. With
+            # this setting MIOpen (AMD) would compile and try every kernel that it has, for minutes
+            # a shape (pull request 145294 of PyTorch); without, it tries few.
+            torch.backends.cudnn.benchmark = torch.version.hip is None
             if part < 1:
                 limit_memory(part)
         else:

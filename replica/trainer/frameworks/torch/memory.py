@@ -9,7 +9,8 @@ import torch
 
 WARM_UP_BYTES, WARM_UP_SHARE = 3 * 10**9, 0.08
 """Bytes of an accelerator, and part of its memory if that is more, that warm ranks may take while
-another training uses it: trainings are planned with 0.85 of it less 2 GB."""
+another training uses it: trainings are planned with 0.85 of it less 2 GB. Of one that replicas
+share, they take the bytes alone: less is left beside trainings there (`search_space.limits`)."""
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 """Parameters of glibc's `mallopt` (malloc.h)."""
@@ -41,22 +42,23 @@ def memory_part(module: Any) -> float:
     return float(getattr(module, "get_per_process_memory_fraction", lambda: 1.0)())
 
 
-def warm_up_bytes(own_bytes: float) -> float:
-    """Bytes that warm ranks may take of those that one replica has."""
-    return max(WARM_UP_BYTES, WARM_UP_SHARE * own_bytes)
+def warm_up_bytes(total: float, part: float) -> float:
+    """Bytes that warm ranks may take of an accelerator of which their replica has a part."""
+    return WARM_UP_BYTES if part < 1 else max(WARM_UP_BYTES, WARM_UP_SHARE * total)
 
 
 @contextlib.contextmanager
 def little_memory(device: Any) -> Iterator[None]:
-    """Run a block that may take little more of an accelerator's memory than is held before it.
+    """Run a block that may take little of an accelerator's memory, which is given back.
 
-    Its memory is given back.
+    What is held before it counts only if replicas share the accelerator.
     """
     module = torch.get_device_module(device)
     limit = getattr(module, "set_per_process_memory_fraction", lambda fraction: None)
     total, part = module.mem_get_info()[1] if hasattr(module, "mem_get_info") else 0, memory_part(module)
     if total:
-        limit(min(part, (module.memory_reserved() + warm_up_bytes(part * total)) / total))
+        held = module.memory_reserved() if part == 1 else 0
+        limit(min(part, (held + warm_up_bytes(total, part)) / total))
     try:
         yield
     finally:

@@ -15,8 +15,10 @@ from types import FunctionType
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch._functorch import config as functorch
 from torch.nn import functional
 
+from aiperf.answers import in_one_line
 from replica.trainer.failures import is_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -206,14 +208,17 @@ def fused(program: Program, training: bool) -> Callable[..., tuple[Tensor, ...]]
     # that share code would throw out each other's.
     torch.compiler.config.recompile_limit = MOST_SHAPES
     torch.compiler.config.accumulated_recompile_limit = MOST_SHAPES
+    # The backward pass is compiled with the forward pass, not as gradients are taken: a region that
+    # fails here can be computed otherwise.
+    functorch.force_non_lazy_backward_lowering = True
     own = FunctionType(region.__code__.replace(), region.__globals__, "region", None, region.__closure__)
     return torch.compile(own, fullgraph=True, dynamic=False, backend=BACKEND)  # type: ignore[no-any-return]
 
 
 def short(error: Exception) -> str:
     """An exception in a line that fits into a record."""
-    line = next(iter(str(error).splitlines()), "")
-    return f"{type(error).__name__}: {line}"[:100]
+    # PyTorch's exceptions have the reason in their second line, behind the name of the compiler.
+    return f"{type(error).__name__}: {in_one_line(str(error))}"[:100]
 
 
 class Fusion:

@@ -108,9 +108,9 @@ def short_of_memory(device: Any) -> str | None:
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     # Another replica may have the rest of the device.
-    own = memory_part(torch.cuda) * total
+    part = memory_part(torch.cuda)
     # The next trial's ranks warm up next to this one.
-    free = min(free - warm_up_bytes(own), own - torch.cuda.memory_reserved(device))
+    free = min(free - warm_up_bytes(total, part), part * total - torch.cuda.memory_reserved(device))
     held, most = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
     # Twice a step's memory, for the graph and for a batch of another size, with a tenth to spare.
     if free >= 2.2 * (most - held):

@@ -248,6 +248,32 @@ def test_a_compiler_that_fails_costs_nothing_but_speed(trains_on: str, monkeypat
 
 
 @ON_TORCH
+def test_a_backward_pass_that_cannot_be_compiled_costs_nothing_but_speed(
+    trains_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    from replica.trainer.frameworks.torch import regions
+
+    def forward(graph: Any, inputs: Any) -> Any:
+        return make_boxed_func(graph.forward)
+
+    def broken(graph: Any, inputs: Any) -> Any:
+        raise ValueError("no such instruction")
+
+    monkeypatch.setattr(regions, "BACKEND", aot_autograd(fw_compiler=forward, bw_compiler=broken))
+    regions.fused.cache_clear()
+    torch._dynamo.reset()
+    compiled, plain = steps_of("on"), steps_of("off")
+    compiled.prepare(lambda count: batch(0, count), (BATCH, 0))
+    np.testing.assert_allclose(trained(compiled, range(6)), trained(plain, range(6)), rtol=1e-3)
+    assert "no such instruction" in compiled.compiled()
+    regions.fused.cache_clear()  # what a test with another compiler must not find
+
+
+@ON_TORCH
 def test_the_compiler_computes_a_sum_of_normalisations_as_pytorch_does(trains_on: str) -> None:
     import torch
 

@@ -1,5 +1,10 @@
 """PyTorch's steps as an accelerator needs them: no wait for it, little memory to warm up with."""
 
+import itertools
+import os
+from contextlib import nullcontext
+from importlib import reload
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,21 +55,25 @@ def batch(scale: float = 1.0) -> tuple[Any, Any]:
 
 @ON_TORCH
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
-def test_a_step_never_waits_for_the_device(trains_on: str, precision: str) -> None:
+def test_a_step_never_waits_for_the_device(trains_on: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replica.trainer.frameworks.torch import descent
     from tests.support.trainings.host_reads import Operations
 
+    monkeypatch.setattr(descent, "RATE_OF_HOST_ON", ())  # as on an accelerator
     steps, _ = steps_in(precision)
-    steps.train(*batch())
+    pixels, labels = np.zeros((6, 8, 8, 3), np.uint8), batch()[1]
+    steps.train(pixels, labels)
     with Operations() as counting:
         results = []
         for number in range(3):
             steps.set_learning_rate(0.1 - 0.01 * number)
-            results.append(steps.train(*batch()))
+            results.append(steps.train(pixels, labels))
     assert counting.seen["convolution_backward"] == 3, "the steps were seen"
     assert counting.host_reads == {}
     with counting:
         float(results[0][0])
-    assert counting.host_reads == {"_local_scalar_dense": 1}, "a wait would have been seen"
+        results[1].cpu().numpy()
+    assert counting.host_reads == {"_local_scalar_dense": 1, "cpu": 1, "numpy": 1}, "a wait would have been seen"
 
 
 @ON_TORCH
@@ -150,7 +159,7 @@ def test_a_warm_up_takes_little_of_an_accelerators_memory(trains_on: str, monkey
         empty_cache=lambda: limits.append(-1),
     )
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    for total, part, most in ((80, 1.0, 7.4), (16, 1.0, 4.0), (80, 0.5, 4.2), (16, 0.2, 3.2)):
+    for total, part, most in ((80, 1.0, 7.4), (16, 1.0, 4.0), (80, 0.5, 3.0), (16, 0.15, 2.4)):
         module.mem_get_info = lambda total=total: (0, total * 10**9)
         module.get_per_process_memory_fraction = lambda part=part: part
         limits.clear()
@@ -158,6 +167,21 @@ def test_a_warm_up_takes_little_of_an_accelerators_memory(trains_on: str, monkey
             limits.append(0)
             raise RuntimeError("shape mismatch")
         assert limits == [pytest.approx(most / total), 0, part, -1]
+
+
+@ON_TORCH
+@pytest.mark.parametrize("total", [40 * 10**9, 80 * 10**9, 141 * 10**9, 192 * 10**9])
+@pytest.mark.parametrize("sharers", [2, 3])
+def test_warm_ranks_fit_next_to_the_trainings_of_all_replicas_on_a_card(
+    trains_on: str, total: int, sharers: int
+) -> None:
+    from replica.trainer.frameworks.torch.memory import warm_up_bytes
+    from search_space.limits import rank_memory, usable_memory
+
+    contexts = 10**9
+    part = rank_memory(total, sharers) / total
+    assert sharers * (part * total + warm_up_bytes(total, part) + contexts) <= total
+    assert usable_memory(total) + warm_up_bytes(total, 1.0) + contexts <= total
 
 
 @ON_TORCH
@@ -225,3 +249,114 @@ def test_variables_that_lie_on_the_cpu_next_to_an_accelerator_are_refused(
     with pytest.raises(TrialFailedError, match="'cpu', not on this node's 'npu': set KERAS_TORCH_DEVICE") as raised:
         check_device("cpu")
     assert raised.value.kind == "unfit"
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """An accelerator that PyTorch lists, of which nothing can be asked but its kind."""
+    import torch
+
+    kind = SimpleNamespace(type="npu")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: kind)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", lambda index: None)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.delenv("KERAS_TORCH_DEVICE", raising=False)
+    return kind
+
+
+@ON_TORCH
+@pytest.mark.parametrize(("hip", "tries_all"), [(None, True), ("7.2.53211", False)])
+def test_keras_is_given_the_accelerator_and_only_nvidias_library_tries_everything(
+    trains_on: str, hip: str | None, tries_all: bool, accelerator: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from replica.trainer.frameworks.torch.framework import Torch
+
+    monkeypatch.setattr(torch.version, "hip", hip)
+    Torch().configure(2, 0)
+    assert os.environ["KERAS_TORCH_DEVICE"] == "npu"
+    assert torch.backends.cudnn.benchmark is tries_all
+
+
+@ON_TORCH
+def test_a_training_next_to_an_accelerator_is_refused(trains_on: str, accelerator: SimpleNamespace) -> None:
+    from replica.trainer.frameworks.torch.framework import Torch
+
+    set_up("float32", seed=1)
+    model, request = build_model(SMALL), request_for("digits")
+    with pytest.raises(TrialFailedError, match="'cpu', not on this node's 'npu'"):
+        Torch().compile(model, build_optimiser(model, request), CLASSIFICATION, AloneCollective(), request)
+
+
+@ON_TORCH
+@pytest.mark.parametrize(
+    ("architectures", "asked"), [([0, 90402], True), ([100306, 90010], True), ([0, 110000], False), ([], False)]
+)
+def test_miopen_is_asked_for_innermost_channels_where_they_are_fast(
+    trains_on: str, architectures: list[int], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from replica.trainer.frameworks import torch as package
+
+    for number, architecture in enumerate(architectures):
+        node = tmp_path / f"sys/class/kfd/kfd/topology/nodes/{number}"
+        node.mkdir(parents=True)
+        units = 64 if architecture else 0  # a CPU is a node, too
+        (node / "properties").write_text(f"simd_count {units}\ngfx_target_version {architecture}\n")
+    names = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
+    for name in names:
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("aiperf.host.ROOT", tmp_path)
+    reload(package)
+    assert [os.environ.get(name) for name in names] == (["1", "1"] if asked else [None, None])
+
+
+class Recorder:
+    """A stream or an event of a device that does everything at once, and notes what it was told."""
+
+    def __init__(self, name: str, told: list[str]) -> None:
+        self._name = name
+        self._told = told
+
+    def __getattr__(self, word: str) -> Any:
+        return lambda *others: self._told.append(" ".join([self._name, word, *(each._name for each in others)]))
+
+
+@ON_TORCH
+def test_batches_are_copied_ahead_into_memory_that_no_step_reads_any_more(
+    trains_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from replica.trainer.frameworks.torch.transfer import BATCHES_AHEAD, Transfer
+
+    told: list[str] = []
+    events = itertools.count()
+    empty = torch.empty
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Recorder("copies", told))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: Recorder(f"event {next(events)}", told))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Recorder("steps", told))
+    monkeypatch.setattr(torch, "empty", lambda size, dtype, **where: empty(size, dtype=dtype))
+    transfer, held = Transfer(SimpleNamespace(type="cuda")), []
+    sizes = (4, 4, 4, 2, 8, 1)
+    for number, size in enumerate(sizes):
+        given = np.full((size, 3), number, np.uint8), np.full(size, number, np.float32)
+        told.clear()
+        with transfer(*given) as tensors:
+            # Neither is overwritten before the copy from it, and the step with it, are over.
+            copied, used = (f"event {2 * (number % BATCHES_AHEAD) + own}" for own in (0, 1))
+            assert told[0] == f"{copied} synchronize"
+            assert told[-3:] == [f"copies wait_event {used}", f"{copied} record", f"steps wait_event {copied}"]
+            for mine, other in zip(tensors, given, strict=True):
+                np.testing.assert_array_equal(mine.numpy(), other)
+        assert told[-1] == f"{used} record"
+        held.append(tensors)
+    # Those of the last batches are all there yet.
+    for number, tensors in list(enumerate(held))[-BATCHES_AHEAD:]:
+        assert tensors[0].unique().tolist() == tensors[1].unique().tolist() == [number]

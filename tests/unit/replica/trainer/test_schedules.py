@@ -69,6 +69,11 @@ class Steps:
     def average_statistics(self) -> None:
         self.epochs += 1
 
+    def prepare(self, blank: Any, sizes: Any) -> None: ...
+
+    def compiled(self) -> str:
+        return "regions, graph" if self.epochs < 2 else "regions, no graph (no memory)"
+
 
 class EpochClock(SystemClock):
     """A clock that goes on by a second after each epoch, however long that took."""
@@ -122,7 +127,9 @@ def trained(
     request = request_for("digits", epochs=epochs, max_epochs=EPOCHS, batch_size=8, patience=99)
     steps, seen, rate = Steps(ranks), Seen(), RATES[kind](request, first_ranks)
     inputs: Any = TrainingInputs(CLASSIFICATION, Source(), Ranks(ranks), request, rate)  # type: ignore[arg-type]
-    Training(steps, inputs, EpochClock(steps)).run(begin, seen)  # type: ignore[arg-type]
+    training = Training(steps, inputs, EpochClock(steps))  # type: ignore[arg-type]
+    training.warm_up()
+    training.run(begin, seen)
     return steps.rates, seen.epochs
 
 
@@ -160,6 +167,11 @@ def test_a_training_that_is_interrupted_after_any_epoch_keeps_its_rates_on_1_to_
             assert [facts.epoch for facts in (*before, *after)] == list(range(1, EPOCHS + 1))
             assert [facts.learning_rate for facts in (*before, *after)] == undisturbed
             assert np.float32(rates[0]) == undisturbed[last], "what is recorded is applied"
+
+
+def test_an_epoch_says_what_is_compiled_if_that_is_no_longer_what_was_said() -> None:
+    facts = trained("automl", 1)[1]
+    assert [each.compiled for each in facts] == [None, "regions, no graph (no memory)", *[None] * (EPOCHS - 2)]
 
 
 @pytest.mark.parametrize("kind", list(RATES))
