@@ -181,9 +181,6 @@ class RecordsUpTo:
 
 # The replay of plans on it.
 
-SAMPLE = 8
-"""Plans that are replayed unless another number is asked for."""
-
 ROUNDING = 1e-12
 """Relative deviation of a hyperparameter: NumPy's exponential has another last bit on processors
 with AVX-512, and a learning rate is drawn by it.
@@ -220,7 +217,7 @@ class ReplayResult:
     head: str
 
 
-def replay(paths: RunPaths, most: int | None = SAMPLE, trials: Collection[int] | None = None) -> ReplayResult:
+def replay(paths: RunPaths, most: int | None, trials: Collection[int] | None = None) -> ReplayResult:
     """Replay `most` plans of a run (None: all), of some trials or of all.
 
     Raises RunDirectoryError if it is not a run.

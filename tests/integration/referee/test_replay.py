@@ -174,7 +174,7 @@ def test_a_chained_start_without_a_cursor_is_a_difference(run: RunPaths) -> None
 
     count = len(starts_of(run))
     rewrite(run, strip)
-    result = replay(run)
+    result = replay(run, None)
     assert (len(result.differences), result.equal, result.checked, result.replayable) == (count, 0, count, 0)
 
 
@@ -200,4 +200,4 @@ def test_a_run_without_a_chain_has_nothing_to_replay(tmp_path: Path) -> None:
 
 
 def test_a_run_that_trained_nothing_has_nothing_to_replay(tmp_path: Path) -> None:
-    assert replay(HandMadeRun(tmp_path).at(0).release(100).paths).checked == 0
+    assert replay(HandMadeRun(tmp_path).at(0).release(100).paths, None).checked == 0
