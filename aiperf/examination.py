@@ -76,6 +76,8 @@ class ProbeFacts(Message, tag=False, frozen=True, kw_only=True):
     """Seconds from the start of the ranks until they were ready."""
     devices: tuple[str, ...]
     """Device of each rank."""
+    compiled: str | None = None
+    """The compiled parts of the steps, and what could not be compiled (`BuiltFacts`)."""
 
 
 class Examination(Message, tag="examination", frozen=True, kw_only=True):

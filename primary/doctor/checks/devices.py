@@ -1,5 +1,6 @@
 """Accelerators as the driver and as the framework see them."""
 
+import re
 from collections import Counter
 
 from aiperf.cli.packages import to_install
@@ -8,6 +9,11 @@ from aiperf.config.settings import RunConfig
 from aiperf.examination import Examination, FrameworkFacts
 from aiperf.machine.accelerators import SILENT, SILENT_REMEDY
 from primary.doctor.contract import Evidence, Finding, Remark, together
+
+NOT_COMPILED = re.compile(r"no \w+ \(")
+"""What could not be compiled, with the reason, as a trainer says it (`BuiltFacts.compiled`)."""
+
+COMPILERS = "apt-get install gcc python3-dev (or your system's), which compilers for GPUs need on every node"
 
 
 def check_devices(evidence: Evidence) -> list[Finding]:
@@ -46,6 +52,9 @@ def _compared(facts: Examination, framework: FrameworkFacts, remedies: tuple[str
         return Remark(facts.replica, "failed", f"{words}; a rank of the probe computed on the CPU", again)
     if driver != seen:
         return Remark(facts.replica, "warning", words, again)
+    if facts.probe is not None and NOT_COMPILED.search(facts.probe.compiled or ""):
+        text = f"{words}; a part of the steps could not be compiled, and is slower: {facts.probe.compiled}"
+        return Remark(facts.replica, "warning", text, COMPILERS)
     if not driver:
         return Remark(facts.replica, "ok", f"no accelerators: trains on the CPU ({framework.version})")
     return Remark(facts.replica, "ok", words)

@@ -81,4 +81,5 @@ async def _timed(trainer: Trainer, share: NodeShare, start_s: float) -> ProbeFac
         seconds=max(1, last_ms - first_ms) / 1000,
         start_s=start_s,
         devices=trainer.built.devices if trainer.built is not None else (),
+        compiled=trainer.built.compiled if trainer.built is not None else None,
     )

@@ -44,6 +44,7 @@ PROBE = ProbeFacts(
     seconds=10.0,
     start_s=60.0,
     devices=(GPU,) * 4,
+    compiled="regions, graph",
 )
 
 
@@ -92,6 +93,8 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     "exclusive mode": ("devices", {"exclusive": True}, "warning", "exclusive-process mode", "nvidia-smi -c DEFAULT"),
     "a rank on the CPU": ("devices", {"probe": replace(PROBE, devices=(GPU, "cpu"))}, "failed",
                           "a rank of the probe computed on the CPU", "replica.agent.examine.framework"),
+    "nothing to compile with": ("devices", {"probe": replace(PROBE, compiled="no regions (no C compiler), graph")},
+                                "warning", "is slower: no regions (no C compiler), graph", "python3-dev"),
     "another framework": ("frameworks", {"frameworks": {"jax": "jax 0.10.2: no accelerators"}}, "ok",
                           f"tensorflow 2.21.0 trains: {', '.join([GPU] * 4)}; jax 0.10.2: no accelerators", ""),
     "no Horovod": ("ranks", {"framework": replace(FRAMEWORK, horovod=None)}, "failed",

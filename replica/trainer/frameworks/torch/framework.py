@@ -1,6 +1,7 @@
 """PyTorch as a framework: threads, devices, the kinds of its errors."""
 
 import os
+import re
 from datetime import timedelta
 from importlib import metadata
 from typing import Any
@@ -44,6 +45,25 @@ def check_device(computes_on: str) -> None:
         )
 
 
+def check_kernels() -> None:
+    """Raise TrialFailedError ("unfit") if this build has no kernels for the NVIDIA GPU in use.
+
+    PyTorch lists such a GPU all the same; the first operation on it fails. Builds for CUDA 13 have
+    kernels from Turing on (compute capability 7.5).
+    """
+    built = [int(name) for name in re.findall(r"sm_(\d+)", " ".join(torch.cuda.get_arch_list()))]
+    if torch.version.cuda is None or not built:
+        return
+    major, minor = torch.cuda.get_device_capability()
+    if 10 * major + minor < min(built):
+        least = f"{min(built) // 10}.{min(built) % 10}"
+        raise TrialFailedError(
+            UNFIT,
+            f"PyTorch {torch.__version__} has no kernels for {torch.cuda.get_device_name()} (compute capability "
+            f"{major}.{minor}, it has them from {least} on): install PyTorch's build for an earlier CUDA",
+        )
+
+
 class Torch:
     """The framework that `FRAMEWORKS` has by the name "torch"."""
 
@@ -59,7 +79,8 @@ class Torch:
 
         It takes no more than `part` of it: graphs of steps keep memory of their own.
 
-        NVIDIA's library tries all its convolutions once for each shape.
+        NVIDIA's library tries all its convolutions once for each shape. Raises TrialFailedError
+        ("unfit") if PyTorch's build has no kernels for the accelerator.
         """
         if (kind := _accelerator()) is not None:
             # Keras itself knows CUDA's and Intel's, and would compute on the CPU next to others.
@@ -72,6 +93,7 @@ class Torch:
         torch.set_num_interop_threads(cpu_threads)
         if self.accelerators():
             torch.accelerator.set_device_index(local_rank % self.accelerators())
+            check_kernels()
             # Shapes are fixed but for an epoch's last batch: trying all algorithms once pays. With
             # this setting MIOpen (AMD) would compile and try every kernel that it has, for minutes
             # a shape (pull request 145294 of PyTorch); without, it tries few.

@@ -295,6 +295,36 @@ def test_a_training_next_to_an_accelerator_is_refused(trains_on: str, accelerato
 
 @ON_TORCH
 @pytest.mark.parametrize(
+    ("capability", "built", "reason"),
+    [
+        ((7, 0), ["sm_75", "sm_80", "sm_90a", "compute_120"], "Tesla V100 .compute capability 7.0, .* from 7.5 on"),
+        ((7, 5), ["sm_75", "sm_80"], None),
+        ((12, 0), ["sm_75", "sm_80"], None),  # newer ones may run what was built for others
+        ((7, 0), [], None),
+    ],
+)
+def test_a_card_that_pytorch_was_not_built_for_is_unfit(
+    trains_on: str, capability: tuple[int, int], built: list[str], reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from replica.trainer.frameworks.torch.framework import check_kernels
+
+    check_kernels()  # of a build for CPUs nothing can be asked
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla V100")
+    if reason is None:
+        check_kernels()
+        return
+    with pytest.raises(TrialFailedError, match=reason) as raised:
+        check_kernels()
+    assert raised.value.kind == "unfit"
+
+
+@ON_TORCH
+@pytest.mark.parametrize(
     ("architectures", "asked"), [([0, 90402], True), ([100306, 90010], True), ([0, 110000], False), ([], False)]
 )
 def test_miopen_is_asked_for_innermost_channels_where_they_are_fast(
