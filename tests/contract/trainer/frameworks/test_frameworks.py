@@ -338,6 +338,26 @@ def test_ranks_of_tensorflow_on_gpus_exchange_nothing_before_they_train(
 
 @pytest.mark.parametrize("trains_on", ["tensorflow"])
 @pytest.mark.parametrize(
+    ("asked", "gpus", "expected"),
+    [("auto", ["GPU:0"], "XLA"), ("auto", [], "no"), ("on", [], "XLA"), ("off", ["GPU:0"], "no")],
+)
+def test_tensorflow_takes_xla_on_gpus_unless_it_is_forbidden(
+    trains_on: str, asked: str, gpus: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow as tf
+
+    set_up("float32", seed=1)
+    model, request = build_model(TINY), replace(request_for("digits"), compile=asked)
+    optimiser, framework = build_optimiser(model, request), FRAMEWORKS.load(trains_on)()
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+        steps: Any = framework.compile(model, optimiser, CLASSIFICATION, AloneCollective(), request)
+    assert steps.compiled() == expected
+    assert bool(steps.train._jit_compile) is (expected == "XLA")
+
+
+@pytest.mark.parametrize("trains_on", ["tensorflow"])
+@pytest.mark.parametrize(
     ("cards", "part", "mebibytes"), [(2, 1.0, None), (2, 0.5, 2048), (1, 0.25, 1024), (0, 0.5, None)]
 )
 def test_tensorflow_takes_its_part_of_a_cards_memory_as_it_grows(

@@ -1,13 +1,17 @@
 """Kinds of failures by the real texts of libraries, and ranks without an accelerator."""
 
+import os
 from types import SimpleNamespace
 from typing import cast
 
 import pynvml
 import pytest
 
+from aiperf.clock import SystemClock
 from aiperf.errors import TrialFailedError
+from replica.trainer import __main__ as program
 from replica.trainer.__main__ import check_accelerators, check_rank_has_accelerator, kind_of
+from replica.trainer.channel import SilentChannel
 from replica.trainer.failures import is_out_of_memory, others_may_die
 from replica.trainer.framework import Framework
 from replica.trainer.settings import RankSettings
@@ -131,6 +135,29 @@ def test_ranks_on_one_accelerator_do_not_fit_this_machine() -> None:
         check_rank_has_accelerator(2, 2)
     check_rank_has_accelerator(1, 2)
     check_rank_has_accelerator(5, 0)
+
+
+class ImportedError(Exception):
+    """A framework is imported."""
+
+
+def test_a_rank_chooses_its_accelerator_before_it_imports_the_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeDriver(gpus=2).install(monkeypatch.setattr)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1")
+
+    def imported(name: str) -> None:
+        raise ImportedError(name, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["CUDA_DEVICE_ORDER"])
+
+    monkeypatch.setattr(program, "FRAMEWORKS", SimpleNamespace(load=imported))
+    monkeypatch.setattr(program, "stay_near_accelerator", lambda *_: None)
+    monkeypatch.setattr(program, "local_rank_of", lambda: 1)
+    settings = RankSettings(channel="", framework="jax", ranks=2)
+    channel = SilentChannel("rank 1", 0, SystemClock())
+    with pytest.raises(ImportedError) as raised:
+        program.Rank(settings, 1, channel, SystemClock())._train()
+    assert raised.value.args == ("jax", "1", "PCI_BUS_ID")
 
 
 def test_accelerators_that_the_framework_alone_finds_are_refused_unless_their_memory_is_set(
