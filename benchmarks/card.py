@@ -1,8 +1,10 @@
 """Figures of one accelerator: the trainer's step, and the fastest loops, each in a process alone.
 
-python -m benchmarks.card trainer torch 256 [--compile off] [--images host] [--kernels]
-python -m benchmarks.card loop torch.graph 256
-python -m benchmarks.card standby torch 256
+python -m benchmarks.card devices torch,jax
+python -m benchmarks.card trainer torch 256 [--compile off] [--images host|jpegs] [--shortage]
+    [--reference] [--kernels] [--beside 448 10]
+python -m benchmarks.card loop torch.graph,torch.eager 256
+python -m benchmarks.card run torch --seconds 60
 python -m benchmarks.card ratios figures.jsonl
 
 Prints a line of JSON for each figure as soon as it is there. ResNet-50 at 224 x 224, in bfloat16.
@@ -15,19 +17,39 @@ trainer was ready, the first time and the next one.
 import argparse
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import numpy as np
+
 from aiperf.config.datasets import Dataset
+from aiperf.machine.accelerators import AcceleratorSamples, find_accelerators
 from benchmarks.gpu import LOOPS, Job, images_per_s
 from replica.trainer.frameworks import FRAMEWORKS
 
 CLASSES = 1000
+
+LOSS_BOUND = 0.03
+"""Most by which the loss of a step may differ from that in float32, as a part of it.
+
+20 steps in bfloat16 on CPUs came to 0.008 (64 x 64, batch 16).
+"""
+
+SAMPLE_S = 1.0
+"""Seconds between samples of the accelerator under load."""
+
+Epoch = Callable[[], float]
+"""Trains an epoch and gives images/s."""
 
 
 def show(**figures: Any) -> None:
@@ -35,76 +57,185 @@ def show(**figures: Any) -> None:
     print(json.dumps(figures), flush=True)
 
 
+def devices(arguments: argparse.Namespace) -> None:
+    """Show the accelerators, and how many of them each framework sees."""
+    show(devices=[asdict(each) for each in find_accelerators()])
+    show(sample=AcceleratorSamples()())
+    program = (
+        "import sys; from replica.trainer.frameworks import FRAMEWORKS; "
+        "print(FRAMEWORKS.load(sys.argv[1])().accelerators())"
+    )
+    names = arguments.what.split(",")
+    children = [
+        subprocess.Popen([sys.executable, "-c", program, name], stdout=subprocess.PIPE, text=True) for name in names
+    ]
+    for name, child in zip(names, children, strict=True):
+        told = child.communicate()[0]
+        show(framework=name, accelerators=int(told) if child.returncode == 0 else None)
+
+
 def trainers(arguments: argparse.Namespace) -> None:
-    """Time the trainer at each size of a batch."""
+    """Time the trainer at each size of a batch, and do what else is asked for.
+
+    Raises SystemExit at the end if something is not as it should be.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if arguments.beside and len(cores) > 1:
+        os.sched_setaffinity(0, cores[::2])
     began = time.perf_counter()
     framework = FRAMEWORKS.load(arguments.what)()
-    framework.configure(os.cpu_count() or 1, 0)
+    framework.configure(len(os.sched_getaffinity(0)), 0)
     show(trainer=arguments.what, import_s=time.perf_counter() - began)
+    wrong: list[str] = []
     for batch in map(int, arguments.batch.split(",")):
-        trainer(framework, arguments, batch)
+        run, rates, losses = trainer(framework, arguments, batch)
+        if arguments.shortage:
+            wrong += shortage(framework, run)
+        if arguments.reference:
+            wrong += reference(framework, arguments, batch, losses)
+        if arguments.kernels:
+            kernels(arguments.what, run)
+        if arguments.beside:
+            wrong += beside(arguments, run, rates, cores[1::2] or cores)
+    if wrong:
+        raise SystemExit("; ".join(wrong))
 
 
-def ready(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[Callable[[], float], Any]:
-    """A warm training: a function that trains an epoch and gives images/s, and its steps."""
+def ready(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[Epoch, Any]:
+    """A warm training: its epoch, and its steps."""
     # Keras takes its backend from the framework that is loaded before it.
     from benchmarks.trainings.host_pixels import HostPixels  # noqa: PLC0415
+    from benchmarks.trainings.jpegs import Jpegs  # noqa: PLC0415
     from benchmarks.trainings.training import trainer_and_steps as ready_trainer  # noqa: PLC0415
     from replica.trainer.data.synthetic import SyntheticSource  # noqa: PLC0415
 
     side = arguments.size
     facts = Dataset("synthetic", arguments.steps * batch, batch, side, CLASSES, batch, 60)
-    source = (HostPixels if arguments.images == "host" else SyntheticSource)(facts)
+    sources = {"device": SyntheticSource, "host": HostPixels, "jpegs": Jpegs}
     policy = arguments.precision if arguments.precision == "float32" else f"mixed_{arguments.precision}"
-    return ready_trainer(framework, source, policy, batch, compiles=arguments.compile)
+    return ready_trainer(framework, sources[arguments.images](facts), policy, batch, compiles=arguments.compile)
 
 
-def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> None:
-    """Time the trainer's step: until it is ready, its first epoch, and steady epochs."""
+def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[Epoch, list[float], list[float]]:
+    """Time the trainer's step: until it is ready, its first epoch, and steady epochs.
+
+    Gives its epoch, images/s of the steady ones, and the losses of the first one's steps.
+    """
     name = arguments.what
+    settings = {key: getattr(arguments, key) for key in ("compile", "precision", "images")}
+    common = {"trainer": name, "batch": batch, **settings}
     began = time.perf_counter()
     run, steps = ready(framework, arguments, batch)
-    common = {"trainer": name, "batch": batch, "compile": arguments.compile, "images": arguments.images}
     show(**common, ready_s=time.perf_counter() - began)
-    if not arguments.rounds:
-        return
     began = time.perf_counter()
-    run()
-    show(**common, first_epoch_s=time.perf_counter() - began)
-    rates = [run() for _ in range(arguments.rounds)]
+    losses = losses_of(run, steps)[: arguments.steps]
+    show(**common, first_epoch_s=time.perf_counter() - began, losses=[round(loss, 4) for loss in losses])
+    rates, samples = under_load(run, arguments.seconds)
     found = {"images_per_s": statistics.median(rates), "rounds": rates, "compiled": steps.compiled()}
     show(**common, **found, **memory(name))
-    if arguments.kernels and name == "torch":
-        kernels(run)
+    show(under_load=name, batch=batch, samples=len(samples), **medians(samples))
+    return run, rates, losses
 
 
-def standby(arguments: argparse.Namespace) -> None:
-    """Time epochs of a training alone and while another one warms up beside it; show the ratio.
+def losses_of(run: Epoch, steps: Any) -> list[float]:
+    """Mean losses of the steps of an epoch, and what its evaluation reads."""
+    rows = []
+    read = steps.read
 
-    Each has half of the cores.
-    """
-    name, batch = arguments.what, int(arguments.batch)
-    cores = sorted(os.sched_getaffinity(0))
-    own, others = (cores[::2], cores[1::2]) if len(cores) > 1 else (cores, cores)
-    os.sched_setaffinity(0, own)
-    framework = FRAMEWORKS.load(name)()
-    framework.configure(len(own), 0)
-    run, _ = ready(framework, arguments, batch)
+    def kept(results: Any) -> Any:
+        rows.append(read(results))
+        return rows[-1]
+
+    steps.read = kept
     run()
-    alone = [run() for _ in range(arguments.rounds)]
-    # Half the batch: other shapes, for which everything must be chosen and compiled.
-    words = ["trainer", name, str(max(1, batch // 2)), "--rounds", "0", "--size", str(arguments.size)]
-    settings = ["--precision", arguments.precision, "--compile", arguments.compile]
+    steps.read = read
+    return [float(loss / images) for row in rows[:-1] for loss, images, *_ in row]
+
+
+def under_load(run: Epoch, seconds: float) -> tuple[list[float], list[dict[str, Any]]]:
+    """Train for these seconds, one epoch at least; give images/s, and samples of the accelerator."""
+    done, samples, rates = Event(), [], []
+    began = time.perf_counter()
+
+    def watch() -> None:
+        ask = AcceleratorSamples()
+        while not done.wait(min(SAMPLE_S, seconds / 4)):
+            samples.extend(ask().get("accelerators", [])[:1])
+
+    with ThreadPoolExecutor(1) as watching:
+        watched = watching.submit(watch)
+        try:
+            while not rates or time.perf_counter() - began < seconds:
+                rates.append(run())
+        finally:
+            done.set()
+    watched.result()
+    return rates, samples
+
+
+def medians(samples: list[dict[str, Any]]) -> dict[str, float]:
+    """The median of each number in the samples of an accelerator: clocks, power, temperature."""
+    names = {name: None for sample in samples for name, value in sample.items() if isinstance(value, int | float)}
+    return {name: statistics.median(sample[name] for sample in samples if name in sample) for name in names}
+
+
+def shortage(framework: Any, run: Epoch) -> list[str]:
+    """Ask for more memory than there is: it must be known as such, and the next epoch must work."""
+    import keras  # noqa: PLC0415
+
+    kind, text = None, "there was enough"
+    try:
+        keras.ops.convert_to_numpy(keras.ops.zeros((1 << 50,)))
+    except Exception as error:  # as frameworks have it
+        kind, text = framework.kind_of(error), f"{type(error).__name__}: {error}"[:300]
+    show(shortage=kind, text=text)
+    show(images_per_s_after_shortage=run())
+    return [] if kind == "out_of_memory" else [f"a lack of memory is taken for {kind}: {text}"]
+
+
+def reference(framework: Any, arguments: argparse.Namespace, batch: int, losses: list[float]) -> list[str]:
+    """Train the same steps without a compiler, also in float32: all losses must be about the same."""
+    plain, exact = (
+        trainer(framework, argparse.Namespace(**{**vars(arguments), **changed}), batch)[2]
+        for changed in (
+            {"compile": "off", "seconds": 0.0},
+            {"compile": "off", "seconds": 0.0, "precision": "float32"},
+        )
+    )
+    errors = {
+        name: max(abs(each / true - 1) for each, true in zip(found, exact, strict=True))
+        for name, found in (("loss_error", losses), ("loss_error_plain", plain))
+    }
+    show(reference=arguments.what, batch=batch, steps=len(exact), bound=LOSS_BOUND, **errors)
+    return [f"{name} is {error:.3f}" for name, error in errors.items() if not error <= LOSS_BOUND]
+
+
+def beside(arguments: argparse.Namespace, run: Epoch, alone: list[float], cores: list[int]) -> list[str]:
+    """Time epochs while another training, of another batch, warms up on the other cores.
+
+    Shows the ratio; then the other one trains alone, and its figures are shown, too.
+    """
+    name, (batch, seconds) = arguments.what, arguments.beside
+    words = ["trainer", name, batch, "--seconds", seconds, "--size", str(arguments.size)]
+    settings = ["--steps", str(arguments.steps), "--precision", arguments.precision, "--compile", arguments.compile]
     command = [sys.executable, "-m", "benchmarks.card", *words, *settings]
-    beside = []
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as other:
-        os.sched_setaffinity(other.pid, others)
-        while other.poll() is None:
-            beside.append(run())
-    if other.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {other.returncode}: nothing is known of its cost")
-    slowdown = statistics.median(alone) / statistics.fmean(beside)
-    show(standby=name, batch=batch, standby_slowdown=slowdown, alone=alone, beside=beside)
+    rates = []
+    # Without a buffer: a line that has been read ahead could not be waited for.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as other:
+        os.sched_setaffinity(other.pid, cores)
+        assert other.stdout is not None
+        line = b"begun"
+        while line and b"ready_s" not in line:
+            rates.append(run())
+            if select.select([other.stdout], [], [], 0)[0]:
+                line = other.stdout.readline()
+                sys.stdout.write(line.decode())
+        if line:
+            slowdown = statistics.median(alone) / statistics.fmean(rates)
+            show(standby=name, beside_batch=batch, standby_slowdown=slowdown, alone=alone, beside=rates)
+        for line in other.stdout:
+            print(line.decode(), end="", flush=True)
+    return [f"{' '.join(command)} ended with {other.returncode}"] if other.returncode else []
 
 
 def ratios(arguments: argparse.Namespace) -> None:
@@ -114,13 +245,15 @@ def ratios(arguments: argparse.Namespace) -> None:
     readied: dict[tuple[str, int], list[float]] = {}
     for each in figures:
         batch = each.get("batch", 0)
-        if "loop" in each:
+        if "loop" in each and "images_per_s" in each:
             place = "loop", each["loop"].partition(".")[0], batch
             rates[place] = max(each["images_per_s"], rates.get(place, 0.0))
         elif each.get("images") == "device" and "ready_s" in each and each["compile"] != "off":
             readied.setdefault((each["trainer"], batch), []).append(each["ready_s"])
-        elif each.get("images") == "device" and "images_per_s" in each:
-            rates["plain" if each["compile"] == "off" else "trainer", each["trainer"], batch] = each["images_per_s"]
+        elif each.get("images") == "device" and "images_per_s" in each and each.get("precision") != "float32":
+            # The first one: it trained for the longest time, and alone.
+            place = "plain" if each["compile"] == "off" else "trainer", each["trainer"], batch
+            rates.setdefault(place, each["images_per_s"])
     for (kind, name, batch), rate in rates.items():
         if kind != "trainer":
             continue
@@ -148,51 +281,110 @@ def memory(name: str) -> dict[str, float]:
     return {}
 
 
-def kernels(run: Callable[[], float]) -> None:
+def kernels(name: str, run: Epoch) -> None:
     """Show the kernels that an epoch's time goes into."""
-    import torch  # noqa: PLC0415
+    totals: dict[str, list[float]] = {}
+    for kernel, milliseconds, count in KERNELS[name](run):
+        total = totals.setdefault(kernel, [0.0, 0])
+        total[0] += milliseconds
+        total[1] += count
+    for kernel, (milliseconds, count) in sorted(totals.items(), key=lambda each: -each[1][0])[:45]:
+        show(of=name, kernel=kernel[:110], ms=milliseconds, count=count)
 
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+
+def torch_kernels(run: Epoch) -> Iterator[tuple[str, float, int]]:
+    """Kernels of an epoch on PyTorch, milliseconds, and how often; on CPUs, operations."""
+    import torch  # noqa: PLC0415
+    from torch.profiler import ProfilerActivity  # noqa: PLC0415
+
+    on_card = torch.cuda.is_available()
+    with torch.profiler.profile(activities=[ProfilerActivity.CUDA if on_card else ProfilerActivity.CPU]) as recorded:
         run()
-    found = sorted(recorded.key_averages(), key=lambda each: -each.self_device_time_total)[:45]
-    for each in found:
-        show(kernel=each.key[:110], ms=each.self_device_time_total / 1e3, count=each.count)
+    for each in recorded.key_averages():
+        time_us = each.self_device_time_total if on_card else each.self_cpu_time_total
+        yield each.key, time_us / 1e3, each.count
+
+
+def jax_kernels(run: Epoch) -> Iterator[tuple[str, float, int]]:
+    """Kernels of an epoch on JAX, and milliseconds, one by one; on CPUs, parts of programs."""
+    import jax  # noqa: PLC0415
+
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder, profiler_options=options):
+            run()
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        planes = list(jax.profiler.ProfileData.from_file(str(file)).planes)
+    lines = [line for plane in planes for line in plane.lines if plane.name.startswith("/device:GPU")]
+    # Other lines of a GPU have the same time again, by operations and programs.
+    lines = [line for line in lines if line.name.startswith("Stream")] or lines
+    lines = lines or [line for plane in planes for line in plane.lines if line.name.startswith("tf_XLA")]
+    for line in lines:
+        for event in line.events:
+            if event.duration_ns:
+                yield event.name, event.duration_ns / 1e6, 1
+
+
+KERNELS = {"torch": torch_kernels, "jax": jax_kernels}
+"""By framework: what lists the kernels of an epoch."""
 
 
 def loops(arguments: argparse.Namespace) -> None:
-    """Time a bare loop at each size of a batch."""
-    for batch in map(int, arguments.batch.split(",")):
-        loop(arguments, batch)
+    """Time bare loops at each size of a batch."""
+    for what in arguments.what.split(","):
+        for batch in map(int, arguments.batch.split(",")):
+            loop(what, arguments, batch)
 
 
-def loop(arguments: argparse.Namespace, batch: int) -> None:
+def loop(what: str, arguments: argparse.Namespace, batch: int) -> None:
     """Time a bare loop."""
-    name, variant = arguments.what.split(".")
+    name, variant = what.split(".")
     began = time.perf_counter()
     step, wait, on = LOOPS[name][0](variant, Job(arguments.size, batch, CLASSES, arguments.precision))
     wait(step())
-    first = time.perf_counter() - began
+    show(loop=what, batch=batch, on=on, first_step_s=time.perf_counter() - began)
     rate = images_per_s(step, wait, batch, arguments.seconds)
-    show(loop=arguments.what, batch=batch, on=on, first_step_s=first, images_per_s=rate, **memory(name))
+    show(loop=what, batch=batch, images_per_s=rate, **memory(name))
+
+
+def whole_run(arguments: argparse.Namespace) -> None:
+    """Two replicas share the card; show what their report says, telemetry and energy above all."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["run", "--preset", "quick", "--framework", arguments.what, "--duration", f"{arguments.seconds:g}s"]
+        more = ["--output", f"{folder}/run", "--format", "json", "--replicas", "2"]
+        compiles = ["--set", f"training.compile={arguments.compile}"]
+        command = [sys.executable, "-m", "aiperf", *words, *more, *compiles]
+        report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    show(run=arguments.what, **{name: report[name] for name in ("status", "score_ops", "energy", "usage")})
+    if find_accelerators() and not any(row["accelerators"] for row in report["usage"]):
+        raise SystemExit("the run has counted no use of the accelerators")
+
+
+PARTS = {"devices": devices, "trainer": trainers, "loop": loops, "run": whole_run, "ratios": ratios}
 
 
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("trainer", "loop", "standby", "ratios"))
-    parser.add_argument("what", help="a framework; a loop: FRAMEWORK.VARIANT; a file of figures")
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("what", help="a framework; loops: FRAMEWORK.VARIANT,...; a file of figures")
     what = "images of a step; several are measured in turn (default: %(default)s)"
     parser.add_argument("batch", nargs="?", default="256,64", help=what)
     parser.add_argument("--size", type=int, default=224, help="side of an image (default: %(default)s)")
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--compile", default="auto", choices=("auto", "on", "off"))
-    parser.add_argument("--images", default="device", choices=("device", "host"), help="where batches come from")
-    parser.add_argument("--steps", type=int, default=24, help="of an epoch (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="epochs that count (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of a loop (default: %(default)s)")
-    parser.add_argument("--kernels", action="store_true", help="also list the kernels of an epoch, by time")
+    where = "where batches come from: the device, the host's memory, or 1,024 JPEGs that are decoded again and again"
+    parser.add_argument("--images", default="device", choices=("device", "host", "jpegs"), help=where)
+    parser.add_argument("--steps", type=int, default=20, help="of an epoch (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of steady training, or of the run")
+    parser.add_argument("--shortage", action="store_true", help="then ask for too much memory, and train on")
+    parser.add_argument("--reference", action="store_true", help="then compare losses with those in float32")
+    parser.add_argument("--kernels", action="store_true", help="then list the kernels of an epoch, by time")
+    also = "then train on while another process prepares for this batch, which then trains for SECONDS"
+    parser.add_argument("--beside", nargs=2, metavar=("BATCH", "SECONDS"), help=also)
     arguments = parser.parse_args()
-    {"trainer": trainers, "loop": loops, "standby": standby, "ratios": ratios}[arguments.part](arguments)
+    PARTS[arguments.part](arguments)
     return 0
 
 
