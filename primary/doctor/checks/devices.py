@@ -11,7 +11,7 @@ from aiperf.machine.accelerators import SILENT, SILENT_REMEDY
 from primary.doctor.contract import Evidence, Finding, Remark, together
 
 NOT_COMPILED = re.compile(r"no \w+ \(")
-"""A part that could not be compiled, with the reason, as a trainer says it (`BuiltFacts.compiled`)."""
+"""A part that could not be compiled, and the reason, as in `BuiltFacts.compiled`."""
 
 COMPILERS = "apt-get install gcc python3-dev (or your system's), which compilers for GPUs need on every node"
 
