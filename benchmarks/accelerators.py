@@ -15,7 +15,7 @@ rank's process spends outside of the kernel: only there can it hold Python's loc
 `torch_regions_ratio_cpu`: speed of a step of ResNet-50 at 32 x 32 with compiled regions over the
 eager one, in turn, on this CPU; compiling them takes minutes. `standby_slowdown`: time of a step
 while another network warms up on other cores, over that alone (for accelerators: `python -m
-benchmarks.card standby torch 256`).
+benchmarks.card trainer torch 256 --beside 448 10`).
 """
 
 import argparse
@@ -138,10 +138,11 @@ def regions_ratio() -> float:
 
 def standby_slowdown() -> float:
     """Time of a step beside a warm-up over that alone, on CPUs that are each one's own."""
-    words = ["standby", "torch", "8", "--size", "32", "--steps", "4", "--compile", "off", "--precision", "float32"]
-    command = [sys.executable, "-m", "benchmarks.card", *words]
+    words = ["trainer", "torch", "8", "--beside", "4", "0", "--seconds", "5", "--size", "32", "--steps", "4"]
+    command = [sys.executable, "-m", "benchmarks.card", *words, "--compile", "off", "--precision", "float32"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return float(json.loads(done.stdout.splitlines()[-1])["standby_slowdown"])
+    figures = [json.loads(line) for line in done.stdout.splitlines()]
+    return float(next(each["standby_slowdown"] for each in figures if "standby_slowdown" in each))
 
 
 def host_ms(ranks: int) -> float:

@@ -23,14 +23,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import Any
-
-import numpy as np
 
 from aiperf.config.datasets import Dataset
 from aiperf.machine.accelerators import AcceleratorSamples, find_accelerators
@@ -90,7 +89,7 @@ def trainers(arguments: argparse.Namespace) -> None:
     for batch in map(int, arguments.batch.split(",")):
         run, rates, losses = trainer(framework, arguments, batch)
         if arguments.shortage:
-            wrong += shortage(framework, run)
+            wrong += shortage(framework, arguments.what, batch, run)
         if arguments.reference:
             wrong += reference(framework, arguments, batch, losses)
         if arguments.kernels:
@@ -133,7 +132,7 @@ def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[
     rates, samples = under_load(run, arguments.seconds)
     found = {"images_per_s": statistics.median(rates), "rounds": rates, "compiled": steps.compiled()}
     show(**common, **found, **memory(name))
-    show(under_load=name, batch=batch, samples=len(samples), **medians(samples))
+    show(**common, samples_under_load=len(samples), **medians(samples))
     return run, rates, losses
 
 
@@ -153,13 +152,15 @@ def losses_of(run: Epoch, steps: Any) -> list[float]:
 
 
 def under_load(run: Epoch, seconds: float) -> tuple[list[float], list[dict[str, Any]]]:
-    """Train for these seconds, one epoch at least; give images/s, and samples of the accelerator."""
-    done, samples, rates = Event(), [], []
+    """Train for these seconds, an epoch at least; give images/s and samples of the accelerator."""
+    done = Event()
+    samples: list[dict[str, Any]] = []
+    rates: list[float] = []
     began = time.perf_counter()
 
     def watch() -> None:
         ask = AcceleratorSamples()
-        while not done.wait(min(SAMPLE_S, seconds / 4)):
+        while not done.wait(SAMPLE_S):
             samples.extend(ask().get("accelerators", [])[:1])
 
     with ThreadPoolExecutor(1) as watching:
@@ -179,7 +180,7 @@ def medians(samples: list[dict[str, Any]]) -> dict[str, float]:
     return {name: statistics.median(sample[name] for sample in samples if name in sample) for name in names}
 
 
-def shortage(framework: Any, run: Epoch) -> list[str]:
+def shortage(framework: Any, name: str, batch: int, run: Epoch) -> list[str]:
     """Ask for more memory than there is: it must be known as such, and the next epoch must work."""
     import keras  # noqa: PLC0415
 
@@ -188,13 +189,13 @@ def shortage(framework: Any, run: Epoch) -> list[str]:
         keras.ops.convert_to_numpy(keras.ops.zeros((1 << 50,)))
     except Exception as error:  # as frameworks have it
         kind, text = framework.kind_of(error), f"{type(error).__name__}: {error}"[:300]
-    show(shortage=kind, text=text)
-    show(images_per_s_after_shortage=run())
+    show(of=name, batch=batch, shortage=kind, text=text)
+    show(of=name, batch=batch, images_per_s_after_shortage=run())
     return [] if kind == "out_of_memory" else [f"a lack of memory is taken for {kind}: {text}"]
 
 
 def reference(framework: Any, arguments: argparse.Namespace, batch: int, losses: list[float]) -> list[str]:
-    """Train the same steps without a compiler, also in float32: all losses must be about the same."""
+    """Train the same steps without a compiler, and in float32: losses must be about the same."""
     plain, exact = (
         trainer(framework, argparse.Namespace(**{**vars(arguments), **changed}), batch)[2]
         for changed in (
@@ -232,7 +233,7 @@ def beside(arguments: argparse.Namespace, run: Epoch, alone: list[float], cores:
                 sys.stdout.write(line.decode())
         if line:
             slowdown = statistics.median(alone) / statistics.fmean(rates)
-            show(standby=name, beside_batch=batch, standby_slowdown=slowdown, alone=alone, beside=rates)
+            show(standby=name, beside_batch=int(batch), standby_slowdown=slowdown, alone=alone, beside=rates)
         for line in other.stdout:
             print(line.decode(), end="", flush=True)
     return [f"{' '.join(command)} ended with {other.returncode}"] if other.returncode else []
@@ -283,17 +284,17 @@ def memory(name: str) -> dict[str, float]:
 
 def kernels(name: str, run: Epoch) -> None:
     """Show the kernels that an epoch's time goes into."""
-    totals: dict[str, list[float]] = {}
-    for kernel, milliseconds, count in KERNELS[name](run):
-        total = totals.setdefault(kernel, [0.0, 0])
-        total[0] += milliseconds
-        total[1] += count
-    for kernel, (milliseconds, count) in sorted(totals.items(), key=lambda each: -each[1][0])[:45]:
-        show(of=name, kernel=kernel[:110], ms=milliseconds, count=count)
+    spent: Counter[str] = Counter()  # in nanoseconds
+    counts: Counter[str] = Counter()
+    for kernel, spent_ns, count in KERNELS[name](run):
+        spent[kernel] += spent_ns
+        counts[kernel] += count
+    for kernel, spent_ns in spent.most_common(45):
+        show(of=name, kernel=kernel[:110], ms=spent_ns / 1e6, count=counts[kernel])
 
 
-def torch_kernels(run: Epoch) -> Iterator[tuple[str, float, int]]:
-    """Kernels of an epoch on PyTorch, milliseconds, and how often; on CPUs, operations."""
+def torch_kernels(run: Epoch) -> Iterator[tuple[str, int, int]]:
+    """Kernels of an epoch on PyTorch, nanoseconds, and how often; on CPUs, operations."""
     import torch  # noqa: PLC0415
     from torch.profiler import ProfilerActivity  # noqa: PLC0415
 
@@ -302,11 +303,11 @@ def torch_kernels(run: Epoch) -> Iterator[tuple[str, float, int]]:
         run()
     for each in recorded.key_averages():
         time_us = each.self_device_time_total if on_card else each.self_cpu_time_total
-        yield each.key, time_us / 1e3, each.count
+        yield each.key, round(time_us * 1e3), each.count
 
 
-def jax_kernels(run: Epoch) -> Iterator[tuple[str, float, int]]:
-    """Kernels of an epoch on JAX, and milliseconds, one by one; on CPUs, parts of programs."""
+def jax_kernels(run: Epoch) -> Iterator[tuple[str, int, int]]:
+    """Kernels of an epoch on JAX, and nanoseconds, one by one; on CPUs, parts of programs."""
     import jax  # noqa: PLC0415
 
     options = jax.profiler.ProfileOptions()
@@ -323,7 +324,7 @@ def jax_kernels(run: Epoch) -> Iterator[tuple[str, float, int]]:
     for line in lines:
         for event in line.events:
             if event.duration_ns:
-                yield event.name, event.duration_ns / 1e6, 1
+                yield event.name, round(event.duration_ns), 1
 
 
 KERNELS = {"torch": torch_kernels, "jax": jax_kernels}

@@ -124,6 +124,19 @@ class Epochs:
         return self._source.train_batches(size, self._request.seed, epoch, self._share)
 
 
+class Changes:
+    """Something that is said again only if it has changed."""
+
+    def __init__(self, now: Callable[[], str]) -> None:
+        self._now = now
+        self._said: str | None = None
+
+    def take(self) -> str | None:
+        """Give what holds now; None if it is what was given last."""
+        before, self._said = self._said, self._now()
+        return self._said if self._said != before else None
+
+
 # Evidence of a training's steps: losses and gradient norms, which rank 0 writes and a referee can
 # repeat (`aiperf.run_directory.step_evidence`).
 
@@ -237,8 +250,7 @@ class Training:
         self._exchanged_s: float | None = None
         self._evidence = Evidence(None, inputs.collective.rank)
         self._hasher = ThreadPoolExecutor(1)
-        self._compiled: str | None = None
-        """The compiled parts of the steps that were last reported."""
+        self._compiled = Changes(steps.compiled)
 
     def warm_up(self) -> None:
         """Compile the steps, and fetch the first batch.
@@ -247,7 +259,7 @@ class Training:
         """
         whole, own = self._request.batch_size, len(self._share.of(self._images.train_images))
         self._steps.prepare(self._blank, (min(whole, own), own % whole))  # whole batches, and the last one
-        self._compiled = self._steps.compiled()
+        self._compiled.take()  # the facts of the built model have it
         self._epochs.open(1)
 
     def run(self, begin: Begin, report: Reporter, kept: BestWeights | None = None) -> bool:
@@ -329,18 +341,16 @@ class Training:
             self._epochs.open(epoch + 1)
         correct = self._steps.take_correct()
         self._steps.average_statistics()
-        # Copied after the average of statistics: the weights that are evaluated are those that are
-        # kept.
+        # After the average of statistics: the weights that are kept are those that are evaluated.
         weights = self._steps.weights() if self._evidence.wanted or kept is not None else []
         # Hashed while the device evaluates: hashing does not hold Python's lock.
         hashed = self._hasher.submit(hash_weights, weights) if self._evidence.wanted else None
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
-        facts = replace(facts, correct_trained=correct, **seconds_of(self._epochs.waited_s, self._exchanged_s))
+        spent, compiled = seconds_of(self._epochs.waited_s, self._exchanged_s), self._compiled.take()
+        facts = replace(facts, correct_trained=correct, compiled=compiled, **spent)
         facts = self._judge_finally(facts, so_far, report)
-        if (compiled := self._steps.compiled()) != self._compiled:
-            facts, self._compiled = replace(facts, compiled=compiled), compiled
         if hashed is not None:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hashed.result())
         return facts, weights
@@ -365,8 +375,7 @@ class Training:
             totals += results[:, :2].astype(np.float64).sum(axis=0)
             if due:
                 report.progress(ProgressFacts(epoch=epoch, images_trained=round(totals[-1]), images_evaluated=0))
-        # The last results are read, so all all-reduces are over.
-        self._exchanged_s = self._collective.take_exchange_s()
+        self._exchanged_s = self._collective.take_exchange_s()  # the last results are read: no all-reduce is left
         return Sums.of(totals)
 
     def _validate(self, so_far: ProgressFacts, report: Reporter) -> Sums:
