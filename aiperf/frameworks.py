@@ -49,6 +49,18 @@ def why_no_decoder(decoder: str) -> str | None:
     return f"training.decoder: NVIDIA DALI is not installed for {sys.executable}; install it {to_install('dali')}"
 
 
+def use_onednn() -> None:
+    """Have TensorFlow compute by oneDNN on any x86 processor, before it is imported.
+
+    By itself it uses oneDNN, which has kernels from SSE4.1 on, only with AVX512-VNNI or later
+    instructions (`IsMklEnabled` in its util/port.cc). Its own kernels train ResNet-50 at 32 x 32 at
+    a fifth of that speed (docs/performance.md). On ARM few processors have fast kernels in oneDNN,
+    and TensorFlow knows them. A variable that is set stays.
+    """
+    if "sse4_1" in this_host().cpu_flags():
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
 UNUSED = ("cv2", "matplotlib", "pandas", "sklearn")
 """Packages that Keras imports if they are installed: for charts, for tables, for a wrapper."""
 
@@ -62,12 +74,8 @@ def import_lean(name: str) -> Any:
     """
     if (loaded := sys.modules.get(name)) is not None:
         return loaded
-    if name == "tensorflow" and "sse4_1" in this_host().cpu_flags():
-        # By itself TensorFlow takes oneDNN, which has kernels from SSE4.1 on, only on processors
-        # with AVX512-VNNI or later instructions (`IsMKLEnabled` in its util/util.cc). Its own
-        # kernels train ResNet-50 at 32 x 32 at a fifth of that speed (docs/performance.md). On ARM
-        # few processors have fast kernels in oneDNN, and TensorFlow knows them.
-        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    if name == "tensorflow":
+        use_onednn()
     without_jax = name == "tensorflow" or (name == "keras" and os.environ.get("KERAS_BACKEND") != "jax")
     with uncollected(), hidden(*UNUSED, *(("jax",) if without_jax else ())):
         return importlib.import_module(name)

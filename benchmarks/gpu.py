@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
@@ -273,7 +274,8 @@ def tensorflow_loss(weights: dict[str, Any], moving: dict[str, Any], images: Any
 
 def tensorflow_loop(variant: str, job: Job) -> tuple[Step, Wait, str]:
     """TensorFlow: one graph, with or without XLA."""
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # by itself it takes oneDNN on some processors only
+    if "sse4_1" in Path("/proc/cpuinfo").read_text():
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # by itself it takes oneDNN on some of these only
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")

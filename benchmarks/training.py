@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from aiperf.frameworks import use_onednn
+
 PARTS = ("step_224", "step_32", "input", "busy")
 
 STEADY = ("run.dataset=digits", "search.hpo_first_round=1", "search.hpo_points=5", "training.max_epochs=16")
@@ -28,6 +30,7 @@ STEADY = ("run.dataset=digits", "search.hpo_first_round=1", "search.hpo_points=5
 def call(module: str, *words: object) -> dict[str, float]:
     """Run a benchmark module in a process of its own, and read what it prints."""
     command = [sys.executable, "-m", module, *map(str, words)]
+    use_onednn()  # as trainers do
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True, text=True)
     return {name: float(value) for name, value in json.loads(result.stdout.splitlines()[-1]).items()}

@@ -19,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 from aiperf import host
 from aiperf.clock import SystemClock
 from aiperf.files import keep_others_from_writing
+from aiperf.frameworks import use_onednn
 from aiperf.machine.addresses import without_proxy
 from slurm.local_cluster import LocalCluster
 from tests.support.fuzz import examples, fuzzing
@@ -38,6 +39,9 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # Nor does each of their processes look for plugins of pydantic among all installed distributions.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
+
+# Many tests import TensorFlow by themselves.
+use_onednn()
 
 # Browsers, portals and pages of tests are on this machine, to which a site's proxy leads nowhere.
 os.environ.update(without_proxy(os.environ))

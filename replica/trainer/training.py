@@ -320,7 +320,8 @@ class Training:
                 report.phase("checkpoint")
                 # Before the report: the epoch's record has the hash of the state.
                 taken = checkpoints.take(Checkpoint(qualities, kept.values if kept else None))
-            self._report(replace(facts, state=taken.hash if taken else None, resumed=resumed), report)
+            state, compiled = taken.hash if taken else None, self._compiled.take()
+            self._report(replace(facts, state=state, resumed=resumed, compiled=compiled), report)
             resumed = None
             if early:
                 return True
@@ -348,8 +349,7 @@ class Training:
         so_far = ProgressFacts(epoch=epoch, images_trained=trained.examples, images_evaluated=0)
         evaluated = self._validate(so_far, report)
         facts = self._workload.facts(epoch, _recorded(self._rate(epoch - 1)), trained, evaluated)
-        spent, compiled = seconds_of(self._epochs.waited_s, self._exchanged_s), self._compiled.take()
-        facts = replace(facts, correct_trained=correct, compiled=compiled, **spent)
+        facts = replace(facts, correct_trained=correct, **seconds_of(self._epochs.waited_s, self._exchanged_s))
         facts = self._judge_finally(facts, so_far, report)
         if hashed is not None:
             facts = replace(facts, evidence=self._evidence.close(epoch), weights=hashed.result())

@@ -45,7 +45,8 @@ import pytest
 from aiperf.run_directory.paths import RunPaths
 from analysis.results.ranking import rank
 from analysis.results.source import RunResult, try_result
-from referee.replay import SAMPLE, replay
+from referee.check import SAMPLE
+from referee.replay import replay
 from tests.forgeries.claims import CLAIMS
 from tests.forgeries.files import OTHERS
 from tests.forgeries.table import Forgery

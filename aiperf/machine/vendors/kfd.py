@@ -31,10 +31,14 @@ memory: gfx90a (MI200), gfx942 (MI300), gfx950 (MI350). Radeons are much slower 
 request 170947 of PyTorch)."""
 
 
-def are_fast_channels_last(root: Path) -> bool:
-    """True if the node has GPUs that compute fastest on images with their channels innermost."""
+def are_fast_channels_last(root: Path) -> bool | None:
+    """True if the node has GPUs that compute fastest on images with their channels innermost.
+
+    None without GPUs of AMD.
+    """
+    nodes = read_nodes(root)
     # Not all: a small GPU inside of a CPU trains nothing.
-    return any(each.get("gfx_target_version") in CHANNELS_LAST for each in read_nodes(root))
+    return any(each.get("gfx_target_version") in CHANNELS_LAST for each in nodes) if nodes else None
 
 
 def numbers(root: Path) -> dict[str, int] | None:

@@ -13,7 +13,9 @@ from primary.doctor.contract import Evidence, Finding, Remark, together
 NOT_COMPILED = re.compile(r"no \w+ \(")
 """A part that could not be compiled, and the reason, as in `BuiltFacts.compiled`."""
 
-COMPILERS = "apt-get install gcc python3-dev (or your system's), which compilers for GPUs need on every node"
+COMPILERS = (
+    "see the reason; compilers for GPUs need a C compiler and Python's headers (apt-get install gcc python3-dev)"
+)
 
 
 def check_devices(evidence: Evidence) -> list[Finding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.frameworks import UNUSED, import_lean
+from aiperf.host import this_host
 from aiperf.registry import Registry
 
 TOY = """
@@ -77,8 +78,9 @@ print(int(port.IsMklEnabled()), os.environ["TF_ENABLE_ONEDNN_OPTS"])
 """
 
 
+@pytest.mark.skipif("sse4_1" not in this_host().cpu_flags(), reason="only x86 processors have kernels for all")
 @pytest.mark.parametrize(("chosen", "expected"), [({}, "1 1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0 0")])
-def test_tensorflow_uses_onednn_on_every_processor_unless_a_user_forbids_it(
+def test_tensorflow_uses_onednn_on_every_x86_processor_unless_a_user_forbids_it(
     chosen: dict[str, str], expected: str
 ) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}

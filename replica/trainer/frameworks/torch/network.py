@@ -157,9 +157,9 @@ class Network:
     def try_steps(self, images: int) -> int:
         """Compute each different convolution and region once, forward and backward.
 
-        Gives the number of those that there was memory for. cuDNN and MIOpen then know the fastest
-        algorithm for each shape of a batch of this many images, and regions are compiled for it, at
-        the memory of one of them instead of a whole network's.
+        Gives the number of those that there was memory for. cuDNN then knows the fastest algorithm
+        for each shape of a batch of this many images, MIOpen a fast one; and regions are compiled
+        for it, at the memory of one of them instead of a whole network's.
         """
         tried = 0
         for each in self._samples.values():

@@ -78,6 +78,8 @@ class Normalise:
 class _RectifiedOnCpu(torch.autograd.Function):  # type: ignore[misc]  # PyTorch gives it no type
     """ReLU that a compiler differentiates by its output, which the next layer keeps anyway.
 
+    An infinite gradient of an output that is zero becomes NaN; PyTorch's own is zero.
+
     By PyTorch's own formula the compiler keeps a mask, too: a byte for each value. Its code for
     CPUs writes these bytes at a tenth of the speed of all else. An accelerator writes them as fast,
     and its backward pass has less to read of them than of the output.
@@ -107,7 +109,7 @@ class Rectify:
     def __call__(self, mode: Mode, inputs: Sequence[Tensor], own: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Compute max(x, 0)."""
         if mode.fused:
-            return ((_RectifiedOnCpu.apply if inputs[0].is_cpu else torch.relu)(inputs[0]),)
+            return ((_RectifiedOnCpu.apply if inputs[0].device.type == "cpu" else torch.relu)(inputs[0]),)
         return (torch.relu_(inputs[0]) if self.owned else torch.relu(inputs[0]),)
 
 
@@ -209,16 +211,21 @@ def fused(program: Program, training: bool) -> Callable[..., tuple[Tensor, ...]]
     torch.compiler.config.recompile_limit = MOST_SHAPES
     torch.compiler.config.accumulated_recompile_limit = MOST_SHAPES
     # The backward pass is compiled with the forward pass, not as gradients are taken: a region that
-    # fails here can be computed otherwise.
-    functorch.force_non_lazy_backward_lowering = True
+    # fails here can be computed otherwise. Not every version of PyTorch has the setting.
+    if hasattr(functorch, "force_non_lazy_backward_lowering"):
+        functorch.force_non_lazy_backward_lowering = True
     own = FunctionType(region.__code__.replace(), region.__globals__, "region", None, region.__closure__)
     return torch.compile(own, fullgraph=True, dynamic=False, backend=BACKEND)  # type: ignore[no-any-return]
+
+
+MOST_OF_A_REASON = 80
+"""Characters of the reason of a failure: a record has room for two (`aiperf.facts.Name`)."""
 
 
 def short(error: Exception) -> str:
     """An exception in a line that fits into a record."""
     # PyTorch's exceptions have the reason in their second line, behind the name of the compiler.
-    return f"{type(error).__name__}: {in_one_line(str(error))}"[:100]
+    return f"{type(error).__name__}: {in_one_line(str(error))}"[:MOST_OF_A_REASON]
 
 
 class Fusion:

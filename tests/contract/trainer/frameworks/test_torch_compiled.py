@@ -248,6 +248,23 @@ def test_a_compiler_that_fails_costs_nothing_but_speed(trains_on: str, monkeypat
 
 
 @ON_TORCH
+def test_two_long_reasons_fit_into_a_record(trains_on: str) -> None:
+    import msgspec
+
+    from aiperf.facts import Name
+    from replica.trainer.frameworks.torch.regions import short
+    from replica.trainer.frameworks.torch.step_graph import Capture, CudaGraph
+
+    steps = steps_of("on")
+    steps._network.fusion.failure = short(RuntimeError("no such compiler\n" * 20))
+    steps._do = Capture(steps._step, [], CudaGraph, BATCH)
+    steps._do.failure = short(ValueError("x" * 300))
+    said = steps.compiled()
+    assert "RuntimeError: no such compiler; no such" in said and "ValueError: xxx" in said
+    assert msgspec.convert(said, Name) == said
+
+
+@ON_TORCH
 def test_a_backward_pass_that_cannot_be_compiled_costs_nothing_but_speed(
     trains_on: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
