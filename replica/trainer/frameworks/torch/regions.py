@@ -224,8 +224,8 @@ MOST_OF_A_REASON = 80
 
 def short(error: Exception) -> str:
     """An exception in a line that fits into a record."""
-    # PyTorch's exceptions have the reason in their second line, behind the name of the compiler.
-    return f"{type(error).__name__}: {in_one_line(str(error))}"[:MOST_OF_A_REASON]
+    own = getattr(error, "inner_exception", error)  # PyTorch wraps what a compiler raises
+    return f"{type(own).__name__}: {in_one_line(str(own))}"[:MOST_OF_A_REASON]
 
 
 class Fusion:

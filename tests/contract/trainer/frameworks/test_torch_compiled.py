@@ -286,7 +286,7 @@ def test_a_backward_pass_that_cannot_be_compiled_costs_nothing_but_speed(
     compiled, plain = steps_of("on"), steps_of("off")
     compiled.prepare(lambda count: batch(0, count), (BATCH, 0))
     np.testing.assert_allclose(trained(compiled, range(6)), trained(plain, range(6)), rtol=1e-3)
-    assert "no such instruction" in compiled.compiled()
+    assert compiled.compiled().startswith("no regions (ValueError: no such instruction)")
     regions.fused.cache_clear()  # what a test with another compiler must not find
 
 
