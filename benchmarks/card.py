@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiperf.config.datasets import Dataset
 from aiperf.machine.accelerators import AcceleratorSamples, find_accelerators
@@ -87,15 +87,17 @@ def trainers(arguments: argparse.Namespace) -> None:
     show(trainer=arguments.what, import_s=time.perf_counter() - began)
     wrong: list[str] = []
     for batch in map(int, arguments.batch.split(",")):
-        run, rates, losses = trainer(framework, arguments, batch)
+        timed = trainer(framework, arguments, batch)
+        if framework.accelerators() and arguments.compile != "off" and "no " in timed.compiled:
+            wrong.append(f"compiled: {timed.compiled}")
         if arguments.shortage:
-            wrong += shortage(framework, arguments.what, batch, run)
+            wrong += shortage(framework, arguments.what, batch, timed.run)
         if arguments.reference:
-            wrong += reference(framework, arguments, batch, losses)
-        if arguments.kernels:
-            kernels(arguments.what, run)
+            wrong += reference(framework, arguments, batch, timed.losses)
         if arguments.beside:
-            wrong += beside(arguments, run, rates, cores[1::2] or cores)
+            wrong += beside(arguments, timed.run, timed.rates, cores[1::2] or cores)
+        if arguments.kernels:  # last: a profiler may slow down what comes after it
+            kernels(arguments.what, timed.run)
     if wrong:
         raise SystemExit("; ".join(wrong))
 
@@ -115,11 +117,20 @@ def ready(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[Ep
     return ready_trainer(framework, sources[arguments.images](facts), policy, batch, compiles=arguments.compile)
 
 
-def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[Epoch, list[float], list[float]]:
-    """Time the trainer's step: until it is ready, its first epoch, and steady epochs.
+class Timed(NamedTuple):
+    """A training that was timed."""
 
-    Gives its epoch, images/s of the steady ones, and the losses of the first one's steps.
-    """
+    run: Epoch
+    rates: list[float]
+    """Images/s of the steady epochs."""
+    losses: list[float]
+    """Of the first epoch's steps."""
+    compiled: str
+    """The compiled parts of the steps (`aiperf.facts.BuiltFacts`)."""
+
+
+def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> Timed:
+    """Time the trainer's step: until it is ready, its first epoch, and steady epochs."""
     name = arguments.what
     settings = {key: getattr(arguments, key) for key in ("compile", "precision", "images")}
     common = {"trainer": name, "batch": batch, **settings}
@@ -133,7 +144,7 @@ def trainer(framework: Any, arguments: argparse.Namespace, batch: int) -> tuple[
     found = {"images_per_s": statistics.median(rates), "rounds": rates, "compiled": steps.compiled()}
     show(**common, **found, **memory(name))
     show(**common, samples_under_load=len(samples), **medians(samples))
-    return run, rates, losses
+    return Timed(run, rates, losses, steps.compiled())
 
 
 def losses_of(run: Epoch, steps: Any) -> list[float]:
@@ -168,6 +179,7 @@ def under_load(run: Epoch, seconds: float) -> tuple[list[float], list[dict[str, 
         try:
             while not rates or time.perf_counter() - began < seconds:
                 rates.append(run())
+                show(epoch_images_per_s=rates[-1])
         finally:
             done.set()
     watched.result()
@@ -197,7 +209,7 @@ def shortage(framework: Any, name: str, batch: int, run: Epoch) -> list[str]:
 def reference(framework: Any, arguments: argparse.Namespace, batch: int, losses: list[float]) -> list[str]:
     """Train the same steps without a compiler, and in float32: losses must be about the same."""
     plain, exact = (
-        trainer(framework, argparse.Namespace(**{**vars(arguments), **changed}), batch)[2]
+        trainer(framework, argparse.Namespace(**{**vars(arguments), **changed}), batch).losses
         for changed in (
             {"compile": "off", "seconds": 0.0},
             {"compile": "off", "seconds": 0.0, "precision": "float32"},
@@ -228,6 +240,7 @@ def beside(arguments: argparse.Namespace, run: Epoch, alone: list[float], cores:
         line = b"begun"
         while line and b"ready_s" not in line:
             rates.append(run())
+            show(beside_images_per_s=rates[-1])
             if select.select([other.stdout], [], [], 0)[0]:
                 line = other.stdout.readline()
                 sys.stdout.write(line.decode())

@@ -274,7 +274,8 @@ def tensorflow_loss(weights: dict[str, Any], moving: dict[str, Any], images: Any
 
 def tensorflow_loop(variant: str, job: Job) -> tuple[Step, Wait, str]:
     """TensorFlow: one graph, with or without XLA."""
-    if "sse4_1" in Path("/proc/cpuinfo").read_text():
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists() and "sse4_1" in cpuinfo.read_text():
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # by itself it takes oneDNN on some of these only
     import tensorflow as tf
 

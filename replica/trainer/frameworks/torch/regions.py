@@ -225,7 +225,10 @@ MOST_OF_A_REASON = 80
 def short(error: Exception) -> str:
     """An exception in a line that fits into a record."""
     own = getattr(error, "inner_exception", error)  # PyTorch wraps what a compiler raises
-    return f"{type(own).__name__}: {in_one_line(str(own))}"[:MOST_OF_A_REASON]
+    # A compiler in another process hands on a traceback, whose last line is the reason.
+    traceback = str(getattr(own, "details", "")).rstrip().split("\n")
+    text = traceback[-1] or f"{type(own).__name__}: {in_one_line(str(own))}"
+    return text[:MOST_OF_A_REASON]
 
 
 class Fusion:

@@ -248,6 +248,16 @@ def test_a_compiler_that_fails_costs_nothing_but_speed(trains_on: str, monkeypat
 
 
 @ON_TORCH
+def test_the_reason_is_that_of_a_compiler_in_another_process(trains_on: str) -> None:
+    from torch._inductor.compile_worker.subproc_pool import SubprocException
+
+    from replica.trainer.frameworks.torch.regions import short
+
+    text = "Traceback (most recent call last):\n  File ...\nRuntimeError: Failed to find C compiler."
+    assert short(SubprocException(text)) == "RuntimeError: Failed to find C compiler."
+
+
+@ON_TORCH
 def test_two_long_reasons_fit_into_a_record(trains_on: str) -> None:
     import msgspec
 
