@@ -6,6 +6,7 @@ finite, and loops over them end.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
@@ -230,6 +231,10 @@ class BuiltFacts(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fie
     could not be compiled; None: not recorded."""
     places: tuple[RankPlace, ...] | None = None
     """Node, CPUs and memory domains of each rank, as it ran; None: not recorded."""
+
+
+NOT_COMPILED = re.compile(r"no \w+ \(")
+"""A part that could not be compiled, in front of its reason, in `BuiltFacts.compiled`."""
 
 
 class HybridTraining(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):

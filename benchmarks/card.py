@@ -32,6 +32,7 @@ from threading import Event
 from typing import Any, NamedTuple
 
 from aiperf.config.datasets import Dataset
+from aiperf.facts import NOT_COMPILED
 from aiperf.machine.accelerators import AcceleratorSamples, find_accelerators
 from benchmarks.gpu import LOOPS, Job, images_per_s
 from replica.trainer.frameworks import FRAMEWORKS
@@ -88,7 +89,7 @@ def trainers(arguments: argparse.Namespace) -> None:
     wrong: list[str] = []
     for batch in map(int, arguments.batch.split(",")):
         timed = trainer(framework, arguments, batch)
-        if framework.accelerators() and arguments.compile != "off" and "no " in timed.compiled:
+        if NOT_COMPILED.search(timed.compiled):
             wrong.append(f"compiled: {timed.compiled}")
         if arguments.shortage:
             wrong += shortage(framework, arguments.what, batch, timed.run)

@@ -1,17 +1,14 @@
 """Accelerators as the driver and as the framework see them."""
 
-import re
 from collections import Counter
 
 from aiperf.cli.packages import to_install
 from aiperf.config.frameworks import TRAITS
 from aiperf.config.settings import RunConfig
 from aiperf.examination import Examination, FrameworkFacts
+from aiperf.facts import NOT_COMPILED
 from aiperf.machine.accelerators import SILENT, SILENT_REMEDY
 from primary.doctor.contract import Evidence, Finding, Remark, together
-
-NOT_COMPILED = re.compile(r"no \w+ \(")
-"""A part that could not be compiled, and the reason, as in `BuiltFacts.compiled`."""
 
 COMPILERS = (
     "see the reason; compilers for GPUs need a C compiler and Python's headers (apt-get install gcc python3-dev)"
